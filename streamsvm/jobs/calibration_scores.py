@@ -34,7 +34,7 @@ from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.loop import FitLoop
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import Outcomes, TimeLeft
-from streamsvm.jobs.fit.outputs import function_of
+from streamsvm.jobs.fit.outputs import weights_and_expansion
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -300,7 +300,7 @@ def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> FoldDecision:
         ]
         if linear:
             return FoldDecision(plan, np.concatenate(linear).T, None)
-        weights, expansion = function_of(plan, training)
+        weights, expansion = weights_and_expansion(plan, training)
         return FoldDecision(plan, None, Model(weights, plan.class_names, {}, expansion))
 
 

@@ -16,7 +16,7 @@ from streamsvm import __version__
 from streamsvm.engine.block import ActiveProblem, BlockVisitor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, fold_rows, make_plan, start_plan_from
+from streamsvm.jobs.fit.plan import Plan, make_plan, to_model_rows, warm_start_from_model
 from streamsvm.model import Model
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers import SOLVERS, losses_of
@@ -40,7 +40,7 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
     """
     plan = _plan(job, store)
     plan.memory.check(plan.remedy)
-    plan = plan if start is None else start_plan_from(plan, store, start)
+    plan = plan if start is None else warm_start_from_model(plan, store, start)
     solver, layout = plan.solver, store.layout
     assert isinstance(solver, AveragedSolver)
     problems = [replace(problem, rows=rows + layout.rows) for problem in plan.problems]
@@ -53,7 +53,7 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
     weights = []
     for one in active:
         visitor.finish(one.state)
-        weights.append(fold_rows(plan, solver.candidate(one.state)))
+        weights.append(to_model_rows(plan, solver.candidate(one.state)))
     made = {"rows": rows + layout.rows, "solver": plan.solver_name}
     known = {"encoding": store.facts.get("encoding"), "streamsvm": __version__, PORTIONS: made}
     return Model(np.concatenate(weights), plan.class_names, known)

@@ -336,7 +336,7 @@ def test_resume_run_that_ended_at_a_limit_is_resumed_with_a_larger_one(store: Pa
     more = replace(job, resume=True, max_passes=3, time_limit=200.0)
     result = fit(more)
     assert result.training.passes == 3
-    assert [line for line in result.notices if "made anew" in line]
+    assert [line for line in result.notices if "the fit started again" in line]
     assert (tmp_path / "m").read_bytes() == fitted(replace(more, model=str(tmp_path / "whole"), resume=False, dual=None, report=None)) != before  # fmt: skip
 
 

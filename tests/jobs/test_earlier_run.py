@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import CERTIFICATE, path_names, run_folder
+from streamsvm.jobs.fit.outputs import CERTIFICATE, paths_by_C, run_folder
 from streamsvm.model import load
 from streamsvm.types import Status
 from tools.fuzz.structures import small_store
@@ -63,7 +63,7 @@ def test_resume_model_without_the_probabilities_that_were_asked_for_is_not_the_e
     store = small_store(tmp_path / "s.zarr", sparse=False)
     job = FitJob(store, str(tmp_path / "m.ssvm"), C=(0.1, 1.0), calibrate="sigmoid")
     fit(job)
-    path = path_names(Path(job.model), [0.1, 1.0])[lacks]
+    path = paths_by_C(Path(job.model), [0.1, 1.0])[lacks]
     replace(load(path), calibration=None).save(path)
     assert done(replace(job, resume=True))[1]
     assert load(path).calibration is not None
@@ -88,7 +88,7 @@ def test_resume_record_that_does_not_tell_the_end_of_these_models_is_none(damage
 def test_resume_where_one_model_of_several_is_gone_it_is_made(tmp_path: Path) -> None:
     job = FitJob(small_store(tmp_path / "s.zarr", sparse=False), str(tmp_path / "m.ssvm"), C=(0.1, 1.0))
     fit(job)
-    for path in path_names(Path(job.model), [0.1, 1.0]).values():
+    for path in paths_by_C(Path(job.model), [0.1, 1.0]).values():
         before = path.read_bytes()
         path.unlink()
         assert done(replace(job, resume=True))[1]

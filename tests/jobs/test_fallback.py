@@ -17,7 +17,7 @@ from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.fit import solver_choice
 from streamsvm.jobs.fit.driver import FitResult, fit, fit_in_memory
-from streamsvm.jobs.fit.fallback import STALL_PASSES, plan_fallback, plan_finer_features
+from streamsvm.jobs.fit.fallback import STALL_PASSES, plan_fallback, plan_float64_fallback
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.synth import synth
@@ -158,7 +158,7 @@ def precision_ended(found: Any) -> tuple[Any, Any, int]:
 
 
 @pytest.mark.parametrize(
-    ("rows", "where", "why"), [(FEW, "disk", "of features in float32"), (FEW, "fly", "newton stalls")]
+    ("rows", "where", "why"), [(FEW, "disk", "with features in float32"), (FEW, "fly", "newton stalls")]
 )
 def test_precision_fit_whose_features_are_too_coarse_is_certified_on_finer_ones(
     stores: dict[int, Path], tmp_path: Path, rows: int, where: str, why: str
@@ -209,4 +209,4 @@ def test_precision_run_that_is_stopped_on_finer_features_goes_on_with_them(
 )
 def test_precision_stays_where_it_was_asked_for(stores: dict[int, Path], tmp_path: Path, more: Any) -> None:
     job, store = precision_job_of(stores[MANY], tmp_path, **more), open_store(stores[MANY])
-    assert plan_finer_features(job, store, make_plan(job, store)) is None
+    assert plan_float64_fallback(job, store, make_plan(job, store)) is None

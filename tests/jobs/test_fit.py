@@ -22,7 +22,7 @@ from streamsvm.errors import DataError, ExistsError
 from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.build import embed
 from streamsvm.jobs.fit import driver
-from streamsvm.jobs.fit.driver import FitResult, finish_exactly, fit, fit_in_memory
+from streamsvm.jobs.fit.driver import FitResult, fit, fit_in_memory, tighten_tolerance
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.tune.options import TuneJob
@@ -414,7 +414,7 @@ def test_fit_of_several_C_claims_all_models_first(store: Path) -> None:
 def test_fit_in_memory_what_is_asked_for_is_never_softened(store: Path, asked: dict[str, Any]) -> None:
     """The exact finish of small fits only lowers a tolerance."""
     plan = make_plan(FitJob(str(store), "m", **asked), open_store(store))
-    assert [p.tolerance for p in finish_exactly(plan).problems] == [p.tolerance for p in plan.problems]
+    assert [p.tolerance for p in tighten_tolerance(plan).problems] == [p.tolerance for p in plan.problems]
 
 
 # -- in memory ---------------------------------------------------------------------------------------------------------

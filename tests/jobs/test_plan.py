@@ -81,7 +81,7 @@ def test_plan_of_a_resumed_run_keeps_its_sample() -> None:
     needs = ample.memory.total - (ample.memory.terms[-1].nbytes if ample.memory.cached else 0)
     job = FitJob("memory", "model", memory=needs - 230 * MIB)
     first = make_plan(job, store())
-    saved = CheckpointFile(1, resume.identity_of(job, store(), first), None, {}, Path())
+    saved = CheckpointFile(1, resume.fit_identity(job, store(), first), None, {}, Path())
     _, again = resume.plan_fit(replace(job, memory=4096 * MIB), store(), [saved])
     assert rows(again) == rows(first) < rows(ample)
 

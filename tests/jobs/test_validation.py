@@ -16,7 +16,7 @@ from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.validate import draw_chunks, open_training_store
+from streamsvm.jobs.fit.validate import open_training_store, split_chunks
 from streamsvm.model import load
 from streamsvm.model.measures import MeasureCounts, PredictionTask, parse_measure
 from streamsvm.rows import Dense
@@ -56,7 +56,7 @@ def fitted(store: Path, model: Path, events: list[dict[str, Any]] | None = None,
 
 
 def test_validation_training_sees_the_other_rows_only(store: Path, tmp_path: Path) -> None:
-    training, held = draw_chunks(ROWS // CHUNK, 0.25, 0)
+    training, held = split_chunks(ROWS // CHUNK, 0.25, 0)
     assert sorted(training + held) == list(range(8))
     assert len(held) == 2
     rows = np.concatenate([np.arange(k * CHUNK, (k + 1) * CHUNK) for k in training])
@@ -150,7 +150,7 @@ def test_validation_patience_ends_the_run_with_the_best_model_certified(
     certificate = result.training.runs[0].certificate
     assert certificate is not None
     assert certificate.exact
-    training, _ = draw_chunks(ROWS // CHUNK, 0.25, 0)
+    training, _ = split_chunks(ROWS // CHUNK, 0.25, 0)
     rows = np.concatenate([np.arange(k * CHUNK, (k + 1) * CHUNK) for k in training])
     X, w = values()[0][rows], result.model.weights[0]
     y = np.where(values()[1][rows] >= 1, 1.0, -1.0)
@@ -209,7 +209,7 @@ def test_validation_store_of_another_task_is_refused(tmp_path: Path, fitted_on: 
     writer.commit((), COLUMNS, {"names": None})
     other = "numbers" if fitted_on == "classes" else "classes"
     loss = "hinge" if fitted_on == "classes" else "squared"
-    with pytest.raises(UsageError, match=f"holds {other}, this fit is of {fitted_on}"):
+    with pytest.raises(UsageError, match=f"holds {other}, this fit is for {fitted_on}"):
         fitted(stores[fitted_on], tmp_path / "m.ssvm", loss=loss, validation=str(stores[other]))
 
 

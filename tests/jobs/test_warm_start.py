@@ -12,7 +12,7 @@ from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMErro
 from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
-from streamsvm.jobs.fit.resume import identity_of, refuse_other
+from streamsvm.jobs.fit.resume import check_same_identity, fit_identity
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from tests.arrays import csr_of
@@ -116,11 +116,11 @@ def test_warm_start_solver_that_would_ignore_the_model_is_refused(two: Path, tmp
 def test_warm_start_resumed_run_must_have_started_from_the_same_weights(two: Path, tmp_path: Path) -> None:
     def identity() -> dict[str, Any]:
         job = FitJob(str(two), "x", warm_start=str(tmp_path / "m"))
-        return identity_of(job, open_store(two), make_plan(job, open_store(two)))
+        return fit_identity(job, open_store(two), make_plan(job, open_store(two)))
 
     fitted(two, tmp_path / "m")
     before = identity()
-    refuse_other(before, identity())
+    check_same_identity(before, identity())
     fitted(two, tmp_path / "m", C=1.0)
     with pytest.raises(ConfigError, match="warm start"):
-        refuse_other(before, identity())
+        check_same_identity(before, identity())

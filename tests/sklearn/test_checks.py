@@ -27,7 +27,7 @@ from streamsvm.sklearn import StreamNystroem, StreamOneClassSVM, StreamSVC, Stre
     ],
     legacy=True,
 )
-@pytest.mark.filterwarnings("ignore:not certified.*no hyperplane holds:sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.filterwarnings("ignore:not certified.*no hyperplane separates:sklearn.exceptions.ConvergenceWarning")
 def test_sklearn_estimator_passes_the_checks_of_sklearn(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -148,7 +148,7 @@ def test_nu_classes_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(s
         ({"lambda_": 1.0}, "--lambda cannot be combined with --nu"),
         ({"kernel": "rbf"}, "not for exact kernels"),
         ({"solver": "newton"}, "does not find C by nu"),
-        ({"multi_class": "crammer_singer"}, "--nu is of two classes"),
+        ({"multi_class": "crammer_singer"}, "--nu cannot be combined with --multi-class"),
         ({"l1": 1.0}, "--l1 cannot be combined with --nu"),
     ],
 )

@@ -181,7 +181,7 @@ def choose_sampling(job: FitJob | EmbedJob) -> tuple[str, str | None]:
     return GREEDY, "labels may choose them"
 
 
-def check_labels_unseen(store: Store, request: NystromRequest | None, held_out: str) -> None:
+def check_no_label_leakage(store: Store, request: NystromRequest | None, held_out: str) -> None:
     """Raise UsageError where the labels of rows that are to be held out have chosen the landmarks.
 
     ``held_out``: what holds rows out, as the beginning of a sentence. The landmarks are those of ``request``, or of

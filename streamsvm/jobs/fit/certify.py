@@ -1,31 +1,31 @@
-"""What the end of a fit proves: certificates of the model as it is saved, and a status that says no more than they do.
+"""Certify a finished training: compute the certificates of the model as it will be saved, and the status they justify.
 
-**Linear fits**: ``solvers/rounding.py``. With --standardize the rows a solver sees are float32: each entry differs by
-two roundings from the one that the saved weights are applied to. Where this can amount to more than a tenth of the
-tolerance, P of the saved weights, and D of the slopes there, are computed in float64, in one more reading of the rows
-as they are stored.
+**Linear fits**: ``solvers/rounding.py`` bounds the rounding error. With --standardize the solver sees float32 rows, whose entries differ by
+two roundings from the stored ones, to which the saved weights apply. If this can amount to more than a tenth of the
+tolerance, one more pass over the stored rows computes in float64 P of the saved weights, and D of the dual variables
+given by the loss derivatives there.
 
-**Kernel features** are float32, and a small eigenvalue of the landmarks' matrix makes their rounding errors large: the
-solver's features differ from those of the saved model, f(x) = sum_j b_j k(x, z_j). So P of that model, and D of the
-slopes there, are computed in float64, in one more reading of the rows. The regularizer is ||w||^2 of the solver's w,
-with b = W w: W as it is stored *is* the map.
+**Kernel features** are float32, and if the landmarks' kernel matrix has a small eigenvalue, their rounding errors are
+large: the features of the solver differ from those of the saved model, f(x) = sum_j b_j k(x, z_j). So one more pass
+over the rows computes in float64 P of the saved model, and D of the loss derivatives there. The regularizer is ||w||^2
+of the solver's w, with b = W w, because the stored W defines the map exactly.
 
-The dual point of the solver may be better than the slopes. D is also recomputed from its variables, where the solver
-stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, as when the
-variables were only in memory, the solver's own D is corrected to first order: P and D change alike when rows or
-features change, both by -v.(change of v). The allowance is LIKELY times the change of P, or, if larger, the effect that
-the change of margins, measured on some rows all over the store, has through the a_i of an optimum; and more where v is
-not near w. (At a w beyond all corners P does not change at all, and at w = 0 no margin does: so margins are also
-compared at the dual point.)
+The solver's dual variables may give a larger D than the loss derivatives. D is also recomputed from them if the solver
+stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, for example
+because the variables were in memory only, the solver's D is corrected to first order: if rows or features change, P and
+D both change by -v.(change of v). The correction subtracts LIKELY times the change of P, or, if larger, a bound of the
+effect of the change of margins through the a_i of an optimum, and more if v is far from w. The change of margins is
+measured on some rows from all parts of the store. It is also measured at the dual point: at a w beyond all kinks P does
+not change, and at w = 0 no margin changes.
 
-**Room**: these allowances are added after the solver has ended; so it works with a tolerance that is a part smaller
-than the one asked for (``plan.ROOM``).
+**Reserve**: these allowances are added after the solver has stopped, so that the solver works with a tolerance smaller
+than the requested one (``plan.ROUNDING_RESERVE``).
 
-**Exact kernels**: ``solvers/kernel/rounding.py``.
+**Exact kernels**: ``solvers/kernel/rounding.py`` bounds the rounding error.
 
-``save_dual`` writes the dual variables to a file, with which anyone can recompute the bound (tools/audit.py).
-Coordinate methods keep them as per-row state. Newton's method keeps the point whose slopes they are: another reading of
-the store computes a_i = t C_i (-h'(m_i)).
+``save_dual`` writes the dual variables to a file, from which anyone can recompute the bound (tools/audit.py). Coordinate
+methods keep them as per-row state. Newton's method keeps the weights that define them; another pass over the store
+computes a_i = t C_i (-h'(m_i)).
 """
 
 from __future__ import annotations
@@ -85,18 +85,19 @@ if TYPE_CHECKING:
 
 
 LIKELY = 10.0
-"""Allowance for the change of a dual value that is not recomputed, in multiples of the change of P, for v = w. It is
-not less than the effect of the change of margins, and grows with ||v - w|| <= 2 sqrt(2 (P - D)), relative to sqrt(2 P).
+"""Allowance for the change of a dual value that is not recomputed, as a multiple of the change of P, for v = w. It is at
+least the effect of the change of margins, and grows with ||v - w|| <= 2 sqrt(2 (P - D)), relative to sqrt(2 P).
 """
 SIGMAS = 4.0
-"""Standard deviations of that effect which are allowed for, if the changes of margins have independent signs."""
+"""Allowance for the effect of changed margins with independent signs, in standard deviations of that effect."""
 SWEEPS = 3
-"""Most updates of a row in a pass, where the solver has no setting for it."""
+"""Maximum number of updates of a row per pass, for solvers without a setting for it."""
 
 
 def final_passes(plan: Plan) -> float:
-    """Return about how many passes of the training take as long as the evaluation after it; kernel values in float64
-    count as two passes more.
+    """Return the estimated duration of the final evaluation, in multiples of the duration of a training pass.
+
+    Kernel values in float64 add two to the one pass.
     """
     if _map_of(plan) is not None:
         return 3.0
@@ -104,10 +105,10 @@ def final_passes(plan: Plan) -> float:
 
 
 def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
-    """Give every problem the certificate of the saved model, and the training its status. Changes ``training``.
+    """Set the certificate of every problem to that of the saved model, and set the status of the training, in place.
 
-    ``raw``: the rows; ``seen``: what the solver has read, which is the same or their features. Raises DefectError for
-    values that are not finite; nothing is written then.
+    ``raw``: the stored rows. ``seen``: the store that the solver has read, of the same rows or of their features. Raises
+    DataError, UsageError or DefectError for values that are not finite, before anything is written.
     """
     features = _map_of(plan)
     if features is not None:
@@ -120,10 +121,10 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
 
 
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
-    """Return what is known of the weights of rows; of several problems, that with the largest class weights.
+    """Return the sums of row weights, with the largest ones among several problems.
 
-    Weights of single rows are only read in regression and where columns are scaled in float32, where the bound for a
-    smooth loss needs the largest weight; otherwise None is returned for them.
+    Returns None for a store with sample weights, which are not read; they are read only in regression and for columns
+    scaled in float32, where the bound for a smooth loss needs the largest weight.
     """
     if plan.layout.weighted and not (plan.layout.numeric or isinstance(plan.features, Standardized)):
         return None
@@ -131,27 +132,27 @@ def row_weights(plan: Plan, store: Store) -> RowWeights | None:
     factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
     if plan.layout.weighted:
         total, squares, largest = _count_weights(store)
-        most = max(float(f.max(initial=0.0)) for f in factors)
-        return RowWeights(most * total, most * most * squares, most * largest)
-    found = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
-    return RowWeights(*(max(values) for values in zip(*found, strict=True)))
+        factor = max(float(f.max(initial=0.0)) for f in factors)
+        return RowWeights(factor * total, factor * factor * squares, factor * largest)
+    sums = [RowWeights(float(counts @ f), float(counts @ (f * f)), float(f.max())) for f in factors]
+    return RowWeights(*(max(values) for values in zip(*sums, strict=True)))
 
 
 def _count_weights(store: Store) -> RowWeights:
-    """Read the weights of all rows and return their sums."""
+    """Return the sums and the maximum of the sample weights, read from the whole store."""
     total, squares, largest = 0.0, 0.0, 0.0
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
             weight = loaded.chunk.weight
-            assert weight is not None  # the layout says so
+            assert weight is not None  # ``layout.weighted`` is true
             s = weight.astype(np.float64)
             total, squares, largest = total + float(s.sum()), squares + float(s @ s), max(largest, float(s.max()))
     return RowWeights(total, squares, largest)
 
 
 def weights_of_rows(run: ProblemRun, known: RowWeights | None) -> RowWeights | None:
-    """Return what is known of the weights of the rows of a problem; a one-class problem with a free offset has summed
-    them itself.
+    """Return the sums of row weights of a problem: ``known``, or for one class with a free offset those that the solver
+    has summed.
     """
     if run.problem.regularizer.has_scale:
         return known
@@ -160,45 +161,44 @@ def weights_of_rows(run: ProblemRun, known: RowWeights | None) -> RowWeights | N
 
 
 def certificate_of(run: ProblemRun) -> Certificate:
-    """Return the certificate of a run: there is one after a pass."""
+    """Return the certificate of a run, which exists after the first pass."""
     assert run.certificate is not None
     return run.certificate
 
 
 def _no_change() -> MarginChange:
-    """Return no change: the solver sees the margins as they are."""
-    from streamsvm.engine.evaluation import MarginChange
-
+    """Return a change of zero, for solvers that see the exact margins."""
     return MarginChange()
 
 
-class Inexact(NamedTuple):
-    """Errors of the numbers that an evaluation is made of."""
+class EvaluationErrors(NamedTuple):
+    """Bounds of the errors in the numbers from which an evaluation is computed."""
 
     off: float
     """The largest error of a margin."""
     v: VectorSum
-    """How its dual points were summed."""
+    """How the dual points were summed."""
     weights: RowWeights | None
-    """What is known of the weights of rows."""
+    """The sums of row weights, if they are known."""
     size: float
-    """F: the largest decision value."""
-    moved: Callable[[], MarginChange] = _no_change
-    """Returns the difference between a margin here and in the solver's float32; called only where it can matter."""
+    """F, the largest decision value."""
+    margin_change: Callable[[], MarginChange] = _no_change
+    """Returns the change of margins from float64 to the solver's float32. It is expensive and called only if needed."""
 
 
-def take_evaluation(
-    plan: Plan, run: ProblemRun, evaluation: Evaluation | MultinomialEvaluation, inexact: Inexact
+def set_certificate(
+    plan: Plan, run: ProblemRun, evaluation: Evaluation | MultinomialEvaluation, errors: EvaluationErrors
 ) -> None:
-    """Give a run the certificate of an evaluation with these errors.
+    """Set the certificate of a run to the result of an evaluation with these errors.
 
-    The dual value is recomputed from the slopes or from the solver's variables. Only where it is too small, and there
-    are no variables of rows, it is the one that the solver found. Where the variables are written to a file it is
-    theirs, so that anyone can recompute it. The solver's value is below the optimum of the solver's problem, which to
-    first order differs from that of the saved model by sum_i a*_i (change of m_i): so much is subtracted.
+    The dual value is recomputed from the loss derivatives and from the solver's dual variables. Only if it is too small,
+    and the solver has no dual variables of rows, the solver's own dual value is used. If the dual variables are written
+    to a file, the dual value is that of these variables, so that anyone can recompute it. The solver's value is below
+    the optimum of the solver's problem, which to first order differs from that of the saved model by sum_i a*_i (change
+    of m_i); a bound of that difference is subtracted.
     """
-    _, v, known, size, moved = inexact
-    off = unit_of(run) * inexact.off
+    _, v, known, size, margin_change = errors
+    off = unit_of(run) * errors.off
     (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
     own = getattr(evaluation, "own", None)
     if plan.writes_dual and own is not None:
@@ -209,20 +209,20 @@ def take_evaluation(
     terms = sum_of_terms(run, abs(primal), evaluation.weights, weights)
     new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
-        apart = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        most = unit_of(run) * _change_of_optimum(run.problem, abs(primal), weights, moved())
-        change = max(LIKELY * abs(primal - before.primal), most)
-        least = before.dual - float((1.0 + apart * np.sqrt(len(evaluation.weights))) * change)
-        new = min(new, replace(new, dual=least), key=lambda one: one.gap)
+        distance = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
+        optimum_change = unit_of(run) * _bound_optimum_change(run.problem, abs(primal), weights, margin_change())
+        change = max(LIKELY * abs(primal - before.primal), optimum_change)
+        corrected = before.dual - float((1.0 + distance * np.sqrt(len(evaluation.weights))) * change)
+        new = min(new, replace(new, dual=corrected), key=lambda certificate: certificate.gap)
     run.certificate = new
 
 
-def _change_of_optimum(problem: Problem, primal: float, weights: RowWeights | None, moved: MarginChange) -> float:
-    """Return a bound of sum_i a*_i (change of m_i): the largest value, or SIGMAS standard deviations for changes of
-    independent signs, whichever is less.
+def _bound_optimum_change(problem: Problem, primal: float, weights: RowWeights | None, change: MarginChange) -> float:
+    """Return a bound of sum_i a*_i (change of m_i): the smaller of its largest possible value and SIGMAS standard
+    deviations for changes with independent signs.
     """
-    most = pull_at_optimum(problem, primal, weights) * moved.largest
-    return min(most, SIGMAS * root_pull_at_optimum(problem, primal, weights) * moved.root_mean_square)
+    largest = pull_at_optimum(problem, primal, weights) * change.largest
+    return min(largest, SIGMAS * root_pull_at_optimum(problem, primal, weights) * change.root_mean_square)
 
 
 def sum_of_terms(run: ProblemRun, primal: float, w: Float64, weights: RowWeights | None) -> float:
@@ -233,12 +233,12 @@ def sum_of_terms(run: ProblemRun, primal: float, w: Float64, weights: RowWeights
 
 
 def unit_of(run: ProblemRun) -> float:
-    """Return the unit of margins in the units of P."""
+    """Return the factor from margins to the unit of P."""
     return run.problem.regularizer.margin_unit(certificate_of(run).facts)
 
 
 def weights_of(plan: Plan, run: ProblemRun) -> Float64:
-    """Return the weights of a problem, as the solver sees them."""
+    """Return the solver's weights of a problem."""
     solution = plan.solver.solution(run.state)
     assert isinstance(solution, LinearSolution)
     return solution.w
@@ -247,7 +247,7 @@ def weights_of(plan: Plan, run: ProblemRun) -> Float64:
 def evaluate_scaled(
     plan: Plan, training: Training, raw: Store, features: Standardized, known: RowWeights | None
 ) -> None:
-    """Replace the certificates by those computed in float64, of weights folded to the rows as they are stored."""
+    """Replace the certificates of a standardized fit by those computed in float64, for weights of the stored columns."""
     solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
     weights = [_fold_weights(features, solution) for solution in solutions]
@@ -263,16 +263,16 @@ def evaluate_scaled(
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.unfold)
         size = float(sizes @ reach_of_weights(solution.w))
-        off = 2 * (len(sizes) + 2) * UNIT * size  # twice: the folded constant is a sum too
+        off = 2 * (len(sizes) + 2) * UNIT * size  # twice, because the constant of the stored columns is a sum too
         terms = plan.layout.rows
-        if isinstance(evaluation, Evaluation):  # sums in twice the precision, and their way to the scaled columns
+        if isinstance(evaluation, Evaluation):  # sums in doubled precision, and their transform to scaled columns
             terms = two_sum_terms(terms) + OWN
         v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size))
+        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, known, size))
 
 
 def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
-    """Replace the certificates by those computed in float64, of models on kernel features."""
+    """Replace the certificates of a fit of kernel features by those of the saved model, computed in float64."""
     projection = map_.projection
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
@@ -280,60 +280,61 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
         raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values, projection.full_bytes
     )
     known, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
-    moved = _margin_changes(raw, map_, weights, vectors)
+    changes = _margin_changes(raw, map_, weights, vectors)
     value, largest = projection.rounding(farthest_reach(projection.inner, raw))
-    for run, w, evaluation, apart in zip(training.runs, weights, sums, moved, strict=True):
+    for run, w, evaluation, margin_change in zip(training.runs, weights, sums, changes, strict=True):
         reach = reach_of_weights(w)
         coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
         off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
-        # v is made of features, which are sums over W: to first order their error is added once more
+        # v is a sum of features, which are sums over W: to first order their error is added once more
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
-        take_evaluation(plan, run, evaluation, Inexact(off, v, known, size, apart))
+        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, known, size, margin_change))
 
 
 def _margin_changes(
     raw: Store, map_: Nystrom | Embedded, weights: list[Float64], vectors: list[Float64]
 ) -> list[Callable[[], MarginChange]]:
-    """Return for each weights a function that returns the difference of margins in both arithmetics; the first call of
-    one maps rows twice.
+    """Return for each problem a function that returns the difference of its margins between float32 and float64 features.
 
-    Margins are compared at the ``vectors`` of the dual points too, because at w = 0 no margin differs.
+    The first call of any of them maps a sample of rows with both dtypes. Margins are also compared at ``vectors``, the
+    v of the dual points, because at w = 0 no margin differs.
     """
 
     @cache
     def compare_margins() -> list[MarginChange]:
-        found = margins_apart(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
-        return [MarginChange.larger(*pair) for pair in zip(found[: len(weights)], found[len(weights) :], strict=True)]
+        changes = margins_apart(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
+        at_weights, at_vectors = changes[: len(weights)], changes[len(weights) :]
+        return [MarginChange.larger(*pair) for pair in zip(at_weights, at_vectors, strict=True)]
 
-    def of(k: int) -> MarginChange:
+    def change_of_problem(k: int) -> MarginChange:
         return compare_margins()[k]
 
-    return [partial(of, k) for k in range(len(weights))]
+    return [partial(change_of_problem, k) for k in range(len(weights))]
 
 
 def _fold_weights(features: Standardized, solution: LinearSolution) -> Float64:
-    """Return the weights of raw columns, in the shape of the solution's."""
+    """Return the weights of the stored columns, in the shape of ``solution.w``."""
     rows = [features.to_input_space(LinearSolution(w, solution.bias)).w for w in np.atleast_2d(solution.w)]
     return np.array(rows).reshape(solution.w.shape)
 
 
 def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float64 | None:
-    """Return the dual variables of the rows of a block in problem k, where the solver can compute them."""
+    """Return the dual variables of the rows of a block in problem k; None if the solver cannot compute them."""
     solver = plan.solver
     return solver.dual_values(training.runs[k].witness_state(), block) if solver.has_dual_witness else None
 
 
 def _dual_rows(training: Training) -> RowNumbers | None:
-    """Return the dual variables of all rows, where the solver has them."""
+    """Return the dual variables of all rows; None if the solver does not keep them as row state."""
     states = training.row_states.get(DUAL)
     assert states is None or isinstance(states, RowNumbers)
     return states
 
 
 def _map_of(plan: Plan) -> Nystrom | Embedded | None:
-    """Return the map of a fit that was asked for landmarks and whose solver sees the features of the map; else None."""
+    """Return the map of a fit with landmarks whose solver sees unquantized features; else None."""
     if plan.request is None or not plan.sees_features_of_map:
         return None
     from streamsvm.features.nystrom import Embedded, Nystrom
@@ -342,42 +343,48 @@ def _map_of(plan: Plan) -> Nystrom | Embedded | None:
 
 
 def status_of(training: Training, plan: Plan) -> Status:
-    """Return how the run ended: converged only if every certificate is as good as was asked for."""
+    """Return the status of the training: converged only if every certificate meets the tolerance."""
     if training.status == Status.PATIENCE:
         return training.status
     if all(_meets_criterion(run, plan) for run in training.runs):
         return Status.CONVERGED
     if training.status != Status.CONVERGED:
         return training.status
-    bounded = any(run.certificate is not None and run.certificate.facts.get("points") for run in training.runs)
-    return Status.SUPPORT if bounded else Status.STALLED
+    is_limited = any(run.certificate is not None and run.certificate.facts.get("points") for run in training.runs)
+    return Status.SUPPORT if is_limited else Status.STALLED
 
 
 def _meets_criterion(run: ProblemRun, plan: Plan) -> bool:
-    """Return whether the criterion the user gave is met: the relative gap, or a gap on the simplex."""
-    found = run.certificate
-    if found is None or not found.exact:
+    """Return whether the user's stopping criterion is met: the relative gap, or the gap on the simplex (``epsilon``)."""
+    certificate = run.certificate
+    if certificate is None or not certificate.exact:
         return False
-    return found.gap <= plan.tolerance or found.facts.get("simplex_gap", np.inf) <= plan.solver.epsilon
+    return certificate.gap <= plan.tolerance or certificate.facts.get("simplex_gap", np.inf) <= plan.solver.epsilon
 
 
 def check_finite(run: ProblemRun, plan: Plan) -> None:
-    """Raise DataError unless primal and dual are finite numbers and the kernel's values may be too large for them, UsageError
-    where the kernel is not positive semidefinite, else DefectError.
+    """Raise an error unless primal, dual and rounding of the certificate are finite numbers.
+
+    UsageError: the kernel is not positive semidefinite. DataError: the values of the kernel may be too large. DefectError:
+    all other cases.
     """
-    found, exact = run.certificate, run.problem.kernel
-    if found is not None and np.isfinite([found.primal, found.dual, found.rounding]).all():
+    certificate, exact_kernel = run.certificate, run.problem.kernel
+    if certificate is not None and np.isfinite([certificate.primal, certificate.dual, certificate.rounding]).all():
         return
-    if exact is not None and not exact.positive_semidefinite():
+    if exact_kernel is not None and not exact_kernel.positive_semidefinite():
         raise UsageError(
-            f"the fit with C = {run.problem.C:g} has no bound: the kernel {exact} is not positive semidefinite on these "
+            f"the fit with C = {run.problem.C:g} has no bound: the kernel {exact_kernel} is not positive semidefinite on these "
             "rows, and coefficients grew beyond float64; no model was written",
             hint="choose another kernel (rbf, laplacian), the hinge, whose coefficients are bounded, or a smaller C",
         )
-    shown = "none" if found is None else f"primal {found.primal}, dual {found.dual}, rounding {found.rounding}"
-    kernel = exact if plan.request is None else plan.request.record
-    if kernel is not None and not kernel.translation_invariant():  # values of others are 1 at most
-        lost = "float64 does not hold the squares of decision values" if exact else "their features are beyond float32"
+    shown = "none"
+    if certificate is not None:
+        shown = f"primal {certificate.primal}, dual {certificate.dual}, rounding {certificate.rounding}"
+    kernel = exact_kernel if plan.request is None else plan.request.record
+    if kernel is not None and not kernel.translation_invariant():  # translation-invariant kernels are at most 1
+        lost = "their features are beyond float32"
+        if exact_kernel:
+            lost = "float64 does not hold the squares of decision values"
         raise DataError(
             f"the fit with C = {run.problem.C:g} has no certificate of finite numbers: {shown}; values of the kernel {kernel} "
             f"are so large on these rows that {lost}; no model was written",
@@ -390,58 +397,58 @@ def check_finite(run: ProblemRun, plan: Plan) -> None:
 
 
 def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
-    """Add the bound of rounding errors to the certificates of linear fits; recompute them where scaling in float32 made
-    too large errors.
+    """Add a bound of the rounding error to the certificates of a linear fit. If scaling in float32 may have made errors
+    that are too large, recompute the certificates in float64.
     """
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
     known, coarse, bounds = row_weights(plan, seen), [], []
     for run in training.runs:
-        found, weights = certificate_of(run), weights_of_rows(run, known)
+        certificate, weights = certificate_of(run), weights_of_rows(run, known)
         w = unit_of(run) * reach_of_weights(weights_of(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
-        value = rounding_of_primal(
-            run.problem, sum_of_terms(run, abs(found.primal), w, weights), off + scaling, weights
-        )
-        apart = 2.0 * run.problem.kind.entries * math.sqrt(max(found.primal - found.dual, 0.0))
-        far = scaling + COARSE * float(np.linalg.norm(scaled)) * apart
-        change = steepness(run.problem, abs(found.primal), weights) * far
-        dual = rounding_of_dual(run.problem, found, v, weights, float(sizes @ w))
-        bounds.append((value, dual + change))
-        coarse.append(change > SHARE * plan.tolerance * abs(found.primal))
+        terms = sum_of_terms(run, abs(certificate.primal), w, weights)
+        primal_error = rounding_of_primal(run.problem, terms, off + scaling, weights)
+        distance = 2.0 * run.problem.kind.entries * math.sqrt(max(certificate.primal - certificate.dual, 0.0))
+        margin_error = scaling + COARSE * float(np.linalg.norm(scaled)) * distance
+        change = steepness(run.problem, abs(certificate.primal), weights) * margin_error
+        dual_error = rounding_of_dual(run.problem, certificate, v, weights, float(sizes @ w))
+        bounds.append((primal_error, dual_error + change))
+        coarse.append(change > SHARE * plan.tolerance * abs(certificate.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
         evaluate_scaled(plan, training, raw, plan.features, known)
         return
-    few = _of_few_rows(plan, training, seen, [value for value, _ in bounds])
-    for run, (_, dual), value in zip(training.runs, bounds, few, strict=True):
-        found = certificate_of(run)
-        run.certificate = replace(found, rounding=found.rounding + max(value, dual))
+    primal_errors = _tighten_for_few_rows(plan, training, seen, [primal_error for primal_error, _ in bounds])
+    for run, (_, dual_error), primal_error in zip(training.runs, bounds, primal_errors, strict=True):
+        certificate = certificate_of(run)
+        run.certificate = replace(certificate, rounding=certificate.rounding + max(primal_error, dual_error))
 
 
-def _of_few_rows(plan: Plan, training: Training, seen: Store, values: list[float]) -> list[float]:
-    """Return the bounds of the rounding error of P: ``values``, or less where few rows have a loss, which are counted
-    in a reading where that can matter.
+def _tighten_for_few_rows(plan: Plan, training: Training, seen: Store, bounds: list[float]) -> list[float]:
+    """Return bounds of the rounding error of P: ``bounds``, or smaller ones if few rows have a nonzero loss.
+
+    The rows with a loss are counted in one more pass, only if ``bounds`` are large compared with the tolerance.
     """
     problems, features = [run.problem for run in training.runs], plan.features
     large = [
-        value > SHARE * plan.tolerance * abs(certificate_of(run).primal)
-        for run, value in zip(training.runs, values, strict=True)
+        bound > SHARE * plan.tolerance * abs(certificate_of(run).primal)
+        for run, bound in zip(training.runs, bounds, strict=True)
     ]
-    margins = has_box(problems[0].loss) and not problems[0].loss.numeric()
-    if not (isinstance(features, Raw) and margins and any(large)):
-        return values
+    has_margin = has_box(problems[0].loss) and not problems[0].loss.numeric()
+    if not (isinstance(features, Raw) and has_margin and any(large)):
+        return bounds
     from streamsvm.engine.evaluation import weight_that_costs
 
     weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
     costing = weight_that_costs(seen, features, problems, weights, off)
     primal = [abs(certificate_of(run).primal) for run in training.runs]
-    few = [rounding_of_few(*one) for one in zip(problems, primal, off, costing, strict=True)]
-    return [min(*one) for one in zip(values, few, strict=True)]
+    bounds_for_few = [rounding_of_few(*of_problem) for of_problem in zip(problems, primal, off, costing, strict=True)]
+    return [min(*pair) for pair in zip(bounds, bounds_for_few, strict=True)]
 
 
 def _updates(plan: Plan, training: Training) -> int:
-    """Return the largest number of updates of v: those of all passes, or the terms of three sums where a dual point is
+    """Return the maximum number of updates of v: over all passes, or the terms of three sums if the dual variables are
     computed from weights.
     """
     if plan.solver.has_dual_witness:
@@ -453,29 +460,29 @@ def _updates(plan: Plan, training: Training) -> int:
 
 
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
-    """Write the dual variables (problems, rows) float64 as .npy, chunk by chunk. One problem: (rows,).
+    """Write the dual variables as float64 array (problems, rows) in .npy format, chunk by chunk; (rows,) for one problem.
 
-    Where classes are told apart together a row has one for each, a_ik of ``compute.passes.dcd.multinomial_sweep``:
-    (problems, rows, classes).
+    In a Crammer-Singer problem each row has one dual variable per class, a_ik of
+    ``compute.passes.dcd.multinomial_sweep``, and the shape is (problems, rows, classes).
     """
     problems, rows = len(training.runs), store.layout.rows
     shape = (rows, classes) if (classes := plan.problems[0].kind.classes) else (rows,)
-    with closing(part for k in range(problems) for part in _parts(store, plan, training, k)) as parts:
+    with closing(part for k in range(problems) for part in _iterate_dual(store, plan, training, k)) as parts:
         durable.write_npy(path, shape if problems == 1 else (problems, *shape), parts)
 
 
-def _parts(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
+def _iterate_dual(store: Store, plan: Plan, training: Training, k: int) -> Iterator[Float64]:
     """Yield the dual variables of problem k, chunk by chunk."""
     if DUAL in training.row_states:
         states = training.row_states[DUAL]
         assert isinstance(states, RowNumbers)
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
-    return _of_witness(store, plan.features, training.runs[k], plan.solver)
+    return _compute_dual(store, plan.features, training.runs[k], plan.solver)
 
 
-def _of_witness(store: Store, features: FeatureMap, run: ProblemRun, solver: AnySolver) -> Iterator[Float64]:
-    """Yield the dual variables of every row, in another reading; 0 for held-out rows, and in a problem of a pair of
-    classes for rows of others.
+def _compute_dual(store: Store, features: FeatureMap, run: ProblemRun, solver: AnySolver) -> Iterator[Float64]:
+    """Yield the dual variables of all rows, computed in one more pass. They are 0 for held-out rows, and in one-vs-one
+    problems for rows of other classes.
     """
     layout, problem = store.layout, run.problem
     starts = layout.starts
@@ -489,7 +496,7 @@ def _of_witness(store: Store, features: FeatureMap, run: ProblemRun, solver: Any
                 seen = block_of(problem, loaded, part, starts[chunk], reused=True)
                 all_rows = np.zeros(part.stop - part.start)
                 if seen is not None:
-                    found = solver.dual_values(run.witness_state(), seen)
-                    assert found is not None  # ``solver_choice.build_solver`` has had it kept
-                    all_rows[slice(None) if seen.places is None else seen.places] = found
+                    values = solver.dual_values(run.witness_state(), seen)
+                    assert values is not None  # ``solver_choice.build_solver`` makes the solver keep them
+                    all_rows[slice(None) if seen.places is None else seen.places] = values
                 yield all_rows

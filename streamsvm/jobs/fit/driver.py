@@ -1,21 +1,24 @@
-"""fit: a store and settings in, a certified model and the record of the run out; and the same for rows in memory.
+"""Run a fit: train a certified model on a store and write it with the record of the run, or train on rows in memory.
 
-A fit is planned (``plan``), trained until its certificate is good enough, evaluated as it will be saved (``certify``),
-and written (``outputs``). Training is one loop of passes for one solver; where dual coordinate descent stalls, or
-features in float32 are too coarse, a second one follows (``fallback``).
+A fit is planned (``plan``), trained until its duality gap is at most the tolerance, evaluated as the model will be
+saved (``certify``), and written (``outputs``). One training is one loop of passes by one solver. If dual coordinate
+descent stalls, or float32 features are too inaccurate, a second training follows (``fallback``).
 
-**On a cluster** a task is one thread, and the memory limit is that of a task. The groups of a solver that only sums in
-a pass are fixed by the layout. A solver that updates weights while it reads has ``groups`` groups, by default one for
-each thread of the cluster, but at least ``MIN_GROUPS``; it is told their number (CoCoA+ for dual coordinate descent).
+**On a cluster** each task has one thread, and the memory limit is per task. For a solver that only computes sums in a
+pass, the layout fixes the groups of chunks. An online solver, which updates the weights while it reads, has ``groups``
+groups, by default one per thread of the cluster and at least ``MIN_GROUPS``, and scales its updates by their number
+(CoCoA+ for dual coordinate descent).
 
-**Rows in memory** (``fit_in_memory``) have the same plan, passes and certificate, and nothing on disk: no checkpoints,
-no record, so that a fit of a hundred rows takes milliseconds. Where the memory limit has no room for per-row state it
-lies in a temporary file. Where it is cheap they go on beyond the tolerance: with a gap of 1e-3 two fits of the same
-problem, with a row of weight k and with k copies of it, agree in few digits only, as ||w - w*|| <= sqrt(2 gap). Where a
-Newton step costs next to nothing, steps are made until rounding ends them: the last one lies in the piece of a
-piecewise quadratic P in which the optimum is, and is exact there (Mangasarian, "A finite Newton method for
-classification", 2002), so that both agree to 1e-11. Exact kernels and one class go on for at most ``EXTRA_PASSES``
-passes. Whether a fit has converged is judged by the tolerance asked for.
+**Rows in memory** (``fit_in_memory``) are trained with the same plan, passes and certificate, but without checkpoints
+and record, so that a fit of a hundred rows takes milliseconds. Per-row state that does not fit the memory limit goes to
+a temporary file.
+
+Such a fit continues below the tolerance if that is cheap, because ||w - w*|| <= sqrt(2 gap): with a gap of 1e-3, a fit
+with a row of weight k and a fit with k copies of that row would agree in few digits only. If Newton steps are cheap,
+they are made until rounding error stops them. The last step lies in the piece of the piecewise quadratic P that contains
+the optimum, and is exact there (Mangasarian, "A finite Newton method for classification", 2002), so that both fits
+agree to 1e-11. Exact kernels and one class continue for at most ``EXTRA_PASSES`` passes. The status of the fit depends
+on the requested tolerance alone.
 """
 
 from __future__ import annotations
@@ -73,27 +76,27 @@ from streamsvm.jobs.fit.fallback import (
     is_too_coarse,
     may_stall_on_features,
     plan_fallback,
-    plan_finer_features,
+    plan_float64_fallback,
 )
 from streamsvm.jobs.fit.notices import (
     explain_missing_certificate,
-    idle_settings,
+    ineffective_settings,
     list_precision_notices,
-    not_calibrated,
+    make_strict_error,
+    missing_calibration_notice,
     offset_notice,
     scale_notice,
-    strict_failure,
     threshold_notice,
     unscaled_notice,
 )
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import (
     EVENTS,
+    build_models,
     list_outputs,
+    lost_checkpoint_notice,
     model_paths,
-    models_of,
-    notice_lost_checkpoint,
-    path_names,
+    paths_by_C,
     read_finished_run,
     run_folder,
     summary,
@@ -101,20 +104,20 @@ from streamsvm.jobs.fit.outputs import (
 )
 from streamsvm.jobs.fit.plan import (
     Plan,
-    limit_notice,
+    make_features,
     make_plan,
-    start_plan_from,
-    start_where_ended,
-    state_choices,
-    with_features,
+    memory_notices,
+    pin_automatic_choices,
+    warm_start_from_model,
+    warm_start_from_training,
 )
 from streamsvm.jobs.fit.resume import MIN_GROUPS, complete_identity, plan_fit
 from streamsvm.jobs.fit.validate import (
-    best_cost,
-    edge_of_costs_notice,
-    evaluator_for,
+    edge_of_C_notice,
+    find_best_C,
+    majority_class_notice,
+    make_validation,
     open_training_store,
-    unbalanced_notice,
 )
 from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock, sweep_beside
@@ -131,91 +134,93 @@ if TYPE_CHECKING:
     from streamsvm.jobs.apply.evaluate import EvaluateResult
 
 STOP = "stop"
-"""The value of ``at_limit`` that ends a run at its time limit with a checkpoint."""
-MAX_WHOLE_GROUP_BYTES = CACHED_MOST
-"""Bytes of a group up to which its rows are visited as one block."""
+"""The value of ``at_limit`` that stops a run at its time limit with a checkpoint."""
+MAX_GROUP_BLOCK_BYTES = CACHED_MOST
+"""Largest size in bytes of a group whose rows are visited as one block."""
 EXACT_TOLERANCE = 1e-14
-"""Relative gap that Newton's method is asked for where it goes on until rounding ends it."""
+"""Tolerance of Newton's method where it continues until rounding error stops it."""
 EXACT_WORK = 1e8
-"""Newton's method finishes exactly where a step takes fewer multiplications: rows x weights x the smaller of both."""
+"""Newton's method gets EXACT_TOLERANCE if a step takes at most so many multiplications: rows x weights x min(rows, weights)."""
 NEARLY_EXACT_TOLERANCE = 1e-12
-"""Relative gap that exact kernels, and one class with a free offset, are asked for where that is cheap."""
+"""Tolerance of exact kernels, and of one class with a free offset, where a small gap is cheap."""
 NEARLY_EXACT_WORK = 1e7
-"""That is cheap where all kernel values take fewer multiplications: rows x rows x columns."""
-FAR_SHARE = 0.01
-"""One class: a problem whose own tolerance is below this share of the tolerance asked for has rows so far from 0
-(``relative_spread``) that a smaller one gains nothing."""
-EXACT_SHARE = 0.5
-"""A fit is one that goes on beyond the tolerance if a problem's own tolerance is below this share of it; slightly
-smaller ones are usual, as rounding is allowed for."""
+"""A small gap is cheap if all kernel values take at most so many multiplications: rows x rows x columns."""
+FAR_TOLERANCE_RATIO = 0.01
+"""One class: if a problem's tolerance is below this fraction of the requested one, its rows are so far from 0
+(``relative_spread``) that an even smaller tolerance gains nothing."""
+TIGHTENED_TOLERANCE_RATIO = 0.5
+"""A fit continues below the requested tolerance if a problem's tolerance is below this fraction of it. Slightly smaller
+tolerances only reserve a part for rounding error."""
 EXTRA_PASSES = 20
-"""Most passes after the gap asked for was reached."""
-NOWHERE = ""
-"""Stands for the paths of a store and of a model that are not on disk."""
+"""Maximum number of passes after the requested gap was reached."""
+NO_PATH = ""
+"""The path of a store or model that is not on disk."""
 
 Certificates = list[Certificate | None]
-"""Certificates of all problems."""
+"""The certificates of all problems."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MemoryFitResult(JobResult):
-    """A model and how it was trained."""
+    """The result of a fit of rows in memory."""
 
     model: Model
-    """The one of the last C."""
+    """The model of the last C."""
     models: dict[float, Model]
     """All models, by C."""
     training: Training
-    """How the fit ended."""
+    """The finished training."""
     plan: Plan
-    """What was decided before the first pass."""
+    """The plan of the last training."""
     precision_notices: tuple[str, ...] = ()
-    """Those of the notices that name columns and rows of which float32 keeps little."""
+    """The part of the notices that names columns and rows which lose much precision in float32."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FitResult(JobResult):
-    """A model, how it was trained, and where the record of it lies."""
+    """The result of a fit: the model, the training and the folder of its record."""
 
     model: Model
-    """The one with the best C on held-out rows, where there are such, else the one of the last C."""
+    """The model with the best C on held-out rows; without held-out rows, the model of the last C."""
     training: Training
-    """How the run ended. For a run that had ended before, what its record says: without the solvers' states."""
+    """The finished training. For a run that had already finished, it is read from the record, without solver states."""
     plan: Plan
-    """What was decided before the first read."""
+    """The plan of the last training."""
     run: Path
     """The folder with the plan, the events, the certificate and a copy of the model."""
     models: dict[float, Model]
     """All models, by C."""
     evaluation: EvaluateResult | None = None
-    """Of a fit of files: the figures on the rows that were held out; None where there are none."""
+    """The metrics on held-out rows, for a fit of files with held-out rows; else None."""
 
     @property
     def gap(self) -> float:
-        """How far the objective can be from its optimum, (P - D) / |P|, of the worst of several problems."""
+        """The relative duality gap (P - D) / |P|, an upper bound of the distance of P from its optimum; the largest one
+        of several problems.
+        """
         certificates = [run.certificate for run in self.training.runs if run.certificate is not None]
-        return max((found.gap for found in certificates), default=float("inf"))
+        return max((certificate.gap for certificate in certificates), default=float("inf"))
 
     @property
     def certified(self) -> bool:
-        """Whether the gap is at most the tolerance that was asked for."""
+        """Whether the gap is at most the requested tolerance."""
         return self.gap <= self.plan.tolerance
 
     @property
     def status(self) -> str:
-        """How the fit ended: 'converged', 'max passes', 'time limit', 'patience', ..."""
+        """The reason why the fit ended: 'converged', 'max passes', 'time limit', 'patience', ..."""
         return self.training.status.value
 
     @property
     def passes(self) -> int:
-        """How many times all rows were read."""
+        """The number of passes over the data."""
         return self.training.passes
 
     def summary(self) -> dict[str, str]:
-        """Return where the model is, how it was trained, and how far its objective can be from the optimum."""
+        """Return the path of the model and how it was trained, as short texts by name."""
         model = str(self.run).removesuffix(".run")
         return {
-            **({"model": model} if self.run.is_dir() else {}),  # of rows of a program it may be gone
+            **({"model": model} if self.run.is_dir() else {}),  # a fit of arrays may have deleted its files
             "solver": self.plan.solver_name,
             "gap": f"{percent(self.gap)} ({percent(self.plan.tolerance)} asked for)",
             "status": self.status,
@@ -225,7 +230,7 @@ class FitResult(JobResult):
         }
 
     def _more(self) -> tuple[Markup, ...]:
-        """Return the page of the run, to be unfolded; nothing where its record is gone."""
+        """Return the page of the run, collapsed; empty if its record was deleted."""
         from streamsvm.display.html import fold
         from streamsvm.display.page import build_page, frame_page
         from streamsvm.display.read_record import read_run
@@ -238,32 +243,32 @@ class FitResult(JobResult):
 
 @dataclass(frozen=True, slots=True)
 class FitContext:
-    """Everything the steps of a fit share once it is planned."""
+    """The inputs that the steps of a planned fit share."""
 
     job: FitJob
-    """The job, with the settings filled in that were left open."""
+    """The job, with its automatic choices made explicit."""
     store: Store
-    """The rows that are trained on."""
+    """The training rows."""
     plan: Plan
-    """What was decided before the first read."""
+    """The plan before the first pass."""
     report: Report
-    """Takes the events."""
+    """The receiver of events."""
     began: float
-    """When the job began, by the clock of ``time.monotonic``: starting workers and making features count as its time."""
+    """The start of the job in seconds of ``time.monotonic``, before workers are started and features are built."""
     held_out: Store | None = None
-    """The chunks that are held out, where a part of the store is."""
+    """The held-out chunks, if a fraction of the store is held out."""
     executor: Executor | None = None
-    """Works on the groups; None: the threads of this process."""
+    """The executor of the groups; None: the threads of this process."""
     directory: Path | None = None
-    """The folder of per-row state; None: it is in memory and not saved."""
+    """The folder of per-row state; None: the state is in memory and not saved."""
     checkpoints: CheckpointDirectory | None = None
-    """Where the run keeps its checkpoints; None for rows in memory, which have none."""
+    """The folder of checkpoints; None for rows in memory, which have no checkpoints."""
     saved: list[CheckpointFile] = field(default_factory=list)
-    """The checkpoints a resumed run found, the newest first; empty for a run that begins."""
+    """The checkpoints to resume from, newest first; empty for a new run."""
     notices: tuple[str, ...] = ()
     """Notices about an earlier run."""
     asked: Checked | None = None
-    """The job as it was given, where it is not ``job``."""
+    """The job as the user gave it, if it differs from ``job``."""
 
     def command(self, **changed: bool) -> str:
         """Return the command that repeats the fit."""
@@ -277,16 +282,16 @@ class FitContext:
 
 
 class TrainedFit(NamedTuple):
-    """A training that is over, its per-row state still open."""
+    """A finished training; its per-row state is still open."""
 
     seen: Store
-    """What the solver has read: the rows, or their features."""
+    """The store that the solver has read: the rows, or their features."""
     plan: Plan
-    """The plan of the last training: another one than at the start where a fallback followed."""
+    """The plan of the last training; after a fallback it is not the plan of the fit."""
     training: Training
-    """Where it ended, with the certificates of what is saved."""
-    closed: Certificates
-    """Certificates of the solver's last pass; empty where it stalled and was not evaluated."""
+    """The finished training, with the certificates of the model to save."""
+    pass_certificates: Certificates
+    """The certificates of the solver's last pass; empty if the solver stalled and was not evaluated."""
 
 
 def fit(
@@ -294,8 +299,10 @@ def fit(
 ) -> FitResult:
     """Train and save a model, through ``executor`` or the cluster the job names.
 
-    ``asked``: the job as it was given, which the command to repeat it is made of; None: ``job``. Raises StreamSVMError of every kind: BudgetError before the first read; InterruptedRun when the run was stopped from
-    outside, whose message says how to go on.
+    ``asked``: the job as the user gave it, from which the command to repeat the fit is formed; None: ``job``.
+
+    Raises every kind of StreamSVMError: BudgetError before the first pass; InterruptedRun when a signal stops the run,
+    with the command that resumes it.
     """
     began = time.monotonic()
     with executor_for(job, executor) as workers:
@@ -307,8 +314,8 @@ def fit(
 def _plan_and_fit(
     job: FitJob, report: Report, executor: Executor | None, began: float, asked: Checked | None
 ) -> FitResult:
-    """Plan, check that the outputs can be written, and fit; of a resumed run that had ended already the recorded result
-    is returned.
+    """Plan, check that the outputs can be written, and fit. If the run to resume had already finished, return its recorded
+    result.
     """
     target = output_path(job.model)
     store, held_out = open_training_store(job)
@@ -323,12 +330,12 @@ def _plan_and_fit(
     earlier = read_finished_run(job, store, plan) if job.resume and not job.overwrite else None
     if earlier is not None:
         training, models = earlier
-        with hold_lock(target), checkpoints.open(keep_existing=True):  # its end removes a checkpoint left behind
+        with hold_lock(target), checkpoints.open(keep_existing=True):  # closing it deletes a checkpoint left behind
             report(done_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
     plan.memory.check(plan.remedy)
-    context = replace(context, notices=notice_lost_checkpoint(job, store, plan.costs, checkpoint=bool(saved)))
+    context = replace(context, notices=lost_checkpoint_notice(job, store, plan.costs, checkpoint=bool(saved)))
     held_out_path = job.validation if isinstance(job.validation, str) else None
     inputs = [job.store, job.landmark_file, job.warm_start, held_out_path]
     claim(list_outputs(job, store, plan.costs, checkpoint=bool(saved)), inputs, overwrite=job.overwrite)
@@ -339,59 +346,59 @@ def _plan_and_fit(
 
 
 def _fit_planned(context: FitContext) -> FitResult:
-    """Make the features, train, and write the outputs."""
+    """Build the features, train, and write the outputs."""
     job, store = context.job, context.store
     assert context.checkpoints is not None
     with ExitStack() as stack:
         compiled, watch = CLOCK.seconds(), stack.enter_context(PeakWatch())
-        began = {"command": context.command(), "resumed": bool(context.saved)}
-        record = stack.enter_context(run_log(context.report, context.run / EVENTS, began))
+        first_event = {"command": context.command(), "resumed": bool(context.saved)}
+        record = stack.enter_context(run_log(context.report, context.run / EVENTS, first_event))
         context = replace(context, report=record)
         record({"event": "plan", **context.plan.facts()})
-        stack.enter_context(threadpool_limits(1))  # a second BLAS thread fights ours for its core
+        stack.enter_context(threadpool_limits(1))  # BLAS threads would compete with the workers for cores
         stack.enter_context(threading.use_threads(context.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
         with signals.set_resume_command(context.command(resume=True)):
             limit.enter_context(signals.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
-            seen, planned = with_features(job, store, context.plan, context.run, record, context.executor)
-        following = plan_fallback(job, store, planned)
-        trained = stack.enter_context(train_to_certificate(context, seen, planned, following))
+            seen, planned = make_features(job, store, context.plan, context.run, record, context.executor)
+        fallback_plan = plan_fallback(job, store, planned)
+        trained = stack.enter_context(train_to_certificate(context, seen, planned, fallback_plan))
         plan, training = trained.plan, trained.training
         stack.enter_context(signals.set_resume_command(context.command(resume=True)))
-        with limit:  # ends here: writing has no time limit
+        with limit:  # the time limit includes the calibration, but not the writing
             calibrations = _calibrate(context, planned, trained)
-        models = add_calibrations(models_of(job, store, plan, training), calibrations)
+        models = add_calibrations(build_models(job, store, plan, training), calibrations)
         if job.threshold is not None and job.validation is not None:
             models = _add_held_out_thresholds(context, planned, models)
         if job.dual:
             save_dual(Path(job.dual), trained.seen, plan, training)
-        if not_calibrated(job, models):
+        if missing_calibration_notice(job, models):
             _keep_checkpoint(context, trained)
         write_outputs(job, plan, training, models, lambda: watch.most)
         result = _result(context, plan, training, models)
-        said = (result.warnings, result.notices)
-        write_record(job, store, plan, result.model, training.passes, said, CLOCK.seconds() - compiled)
+        messages = (result.warnings, result.notices)
+        write_record(job, store, plan, result.model, training.passes, messages, CLOCK.seconds() - compiled)
         record(done_event(job, plan, training))
     _draw_page(context)
     return result
 
 
 def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Model | None = None) -> MemoryFitResult:
-    """Train on the rows of ``store``; kernel features are made in every pass. Options of files have no effect.
+    """Train on the rows of ``store``; kernel features are computed in every pass. Options about files have no effect.
 
-    ``start``: a linear model of the same columns and classes to start from. Raises BudgetError, UsageError, DataError,
+    ``start``: a linear model of the same columns and classes as a warm start. Raises BudgetError, UsageError, DataError,
     DefectError.
     """
     began = time.monotonic()
     job = replace(job, embedding=FLY)
     plan = make_plan(job, store)
-    job = state_choices(job, plan)
+    job = pin_automatic_choices(job, plan)
     if start is not None:
-        plan = start_plan_from(plan, store, start)
+        plan = warm_start_from_model(plan, store, start)
     plan.memory.check(plan.remedy)
-    asked = plan.problems
-    plan = finish_exactly(plan)
-    report = _end_after_extra_passes(plan, report)
+    original_problems = plan.problems
+    plan = tighten_tolerance(plan)
+    report = _stop_after_extra_passes(plan, report)
     with ExitStack() as stack:
         directory = None
         if not plan.memory.resident or plan.request is not None:
@@ -399,20 +406,20 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         stack.enter_context(threadpool_limits(1))
         stack.enter_context(threading.use_threads(plan.memory.threads))
         context = FitContext(job, store, plan, report, began, directory=directory)
-        seen, planned = with_features(job, store, plan, directory or Path(NOWHERE), report)
+        seen, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
         trained = stack.enter_context(train_to_certificate(context, seen, planned))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
-        models = add_calibrations(models_of(job, store, plan, training), calibrations)
-    warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
-    precision = list_precision_notices(replace(plan, problems=asked), store)
+        models = add_calibrations(build_models(job, store, plan, training), calibrations)
+    warnings = (*explain_missing_certificate(job, store, plan, training), *missing_calibration_notice(job, models))
+    precision = list_precision_notices(replace(plan, problems=original_problems), store)
     return MemoryFitResult(
         models[plan.costs[-1]],
         models,
         training,
         plan,
         warnings=warnings,
-        notices=(*limit_notice(plan), *precision),
+        notices=(*memory_notices(plan), *precision),
         precision_notices=precision,
     )
 
@@ -421,95 +428,95 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
 def train_to_certificate(
     context: FitContext, seen: Store, planned: Plan, fallback_plan: Plan | None = None
 ) -> Iterator[TrainedFit]:
-    """Train, and train again by a fallback where that is needed; yield the certified result, its per-row state still
-    open.
+    """Train, train again by a fallback if that is needed, and yield the certified result with its per-row state open.
 
-    ``seen``: the rows, or their features. ``fallback_plan``: the plan with another solver for one that stalls.
+    ``seen``: the store that the solver reads, of rows or of their features. ``fallback_plan``: the plan with the solver
+    to use if the first one stalls; None: there is no such solver.
     """
     store, report = context.store, context.report
-    finer = plan_finer_features(context.job, store, planned)
+    finer = plan_float64_fallback(context.job, store, planned)
     until_stall = fallback_plan is not None or (finer is not None and may_stall_on_features(planned))
     with _train(context, seen, planned, until_stall=until_stall) as (plan, training):
-        closed = [run.certificate for run in training.runs]
-        following = None
+        pass_certificates = [run.certificate for run in training.runs]
+        next_plan = None
         if training.status == Status.STALLED and training.active():
-            closed = []
-            following = fallback_plan
+            pass_certificates = []
+            next_plan = fallback_plan
         else:
-            _certify_untimed_compiler(plan, training, store, seen)
-        if following is not None:
-            report(fallback_event(training, following))
-        elif finer is not None and _needs_float64(context, plan, training, closed):
-            report(float64_event(plan, training, closed))
-            following = continue_with(finer, plan, training)
-        if following is None:
-            yield TrainedFit(seen, plan, training, closed)
+            _certify_without_compile_time(plan, training, store, seen)
+        if next_plan is not None:
+            report(fallback_event(training, next_plan))
+        elif finer is not None and _should_use_float64(context, plan, training, pass_certificates):
+            report(float64_event(plan, training, pass_certificates))
+            next_plan = continue_with(finer, plan, training)
+        if next_plan is None:
+            yield TrainedFit(seen, plan, training, pass_certificates)
             return
-        seen = store if following.request is not None else seen
-        spent = replace(training, runs=[], row_states={})
-        del training  # frees the rows it holds before the next training allocates its own
-    with _train(replace(context, saved=[]), seen, following, spent=spent) as (plan, training):
-        closed = [run.certificate for run in training.runs]
-        _certify_untimed_compiler(plan, training, store, seen)
-        yield TrainedFit(seen, plan, training, closed)
+        seen = store if next_plan.request is not None else seen
+        previous = replace(training, runs=[], row_states={})
+        del training  # frees its rows before the next training allocates memory
+    with _train(replace(context, saved=[]), seen, next_plan, previous=previous) as (plan, training):
+        pass_certificates = [run.certificate for run in training.runs]
+        _certify_without_compile_time(plan, training, store, seen)
+        yield TrainedFit(seen, plan, training, pass_certificates)
 
 
-def _certify_untimed_compiler(plan: Plan, training: Training, store: Store, seen: Store) -> None:
-    """Certify; what has to be compiled for that, once on a machine, does not count as time of the job."""
+def _certify_without_compile_time(plan: Plan, training: Training, store: Store, seen: Store) -> None:
+    """Certify the training. Compilation, which happens once on a machine, does not count as time of the job."""
     with signals.job_clock.without_compiler():
         certify(plan, training, store, seen)
 
 
-def _needs_float64(context: FitContext, plan: Plan, training: Training, closed: Certificates) -> bool:
-    """Return whether features in float32 stalled the solver, or are too coarse and as much time is left as was spent."""
-    if not closed:
+def _should_use_float64(context: FitContext, plan: Plan, training: Training, pass_certificates: Certificates) -> bool:
+    """Return whether to train again on float64 features: the solver stalled, or float32 was too inaccurate and there is
+    enough time.
+    """
+    if not pass_certificates:
         return True
-    spent = time.monotonic() - context.began
-    return is_too_coarse(plan, training, closed) and has_enough_left(context.job, training, spent)
+    seconds_spent = time.monotonic() - context.began
+    return is_too_coarse(plan, training, pass_certificates) and has_enough_left(context.job, training, seconds_spent)
 
 
 @contextmanager
 def _train(
-    context: FitContext, seen: Store, plan: Plan, *, until_stall: bool = False, spent: Training | None = None
+    context: FitContext, seen: Store, plan: Plan, *, until_stall: bool = False, previous: Training | None = None
 ) -> Iterator[tuple[Plan, Training]]:
-    """Train by one solver on one kind of features; yield how it ended, with its per-row state open.
+    """Train by one solver on one kind of features; yield the finished training with its per-row state open.
 
-    ``until_stall``: end when the solver stalls. ``spent``: the previous training, whose costs are added.
+    ``until_stall``: stop when the solver stalls. ``previous``: the training before, whose passes and seconds are added.
     """
     job = context.job
     checkpointer = None if context.checkpoints is None else _checkpointer(context, plan)
     evaluator = None
     if context.checkpoints is not None:
-        evaluator = evaluator_for(job, plan, context.held_out, context.report, context.executor)
+        evaluator = make_validation(job, plan, context.held_out, context.report, context.executor)
     with closing(_make_loop(context, seen, plan)) as loop:
         loop.reserved_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
         loop.evaluator, loop.should_fall_back = evaluator, has_solver_stalled if until_stall else None
-        if spent is not None:
-            loop.training.continue_counts_from(spent)
+        if previous is not None:
+            loop.training.continue_counts_from(previous)
         if checkpointer is None:
             yield plan, loop.train(Stop(job.max_passes, max(0.0, job.time_limit - loop.training.seconds)))
             return
-        used, stops = time.monotonic() - context.began, job.at_limit == STOP
-        limit = math.inf if stops else max(0.0, job.time_limit - used)
-        with signals.defer_signals(), signals.limit_time(job.time_limit if stops else math.inf, used):
+        seconds_used, is_stopped = time.monotonic() - context.began, job.at_limit == STOP
+        limit = math.inf if is_stopped else max(0.0, job.time_limit - seconds_used)
+        with signals.defer_signals(), signals.limit_time(job.time_limit if is_stopped else math.inf, seconds_used):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
                 plan, training = evaluator.choose_best(plan, training, loop)
-        closed = [run.certificate for run in training.runs]
+        pass_certificates = [run.certificate for run in training.runs]
         try:
             with signals.set_resume_command(context.command(resume=True)):
                 yield plan, training
-        except InterruptedRun as error:  # in the last evaluation: what was trained is not lost
+        except InterruptedRun as error:  # during the final evaluation: save the finished training
             if evaluator is not None:
                 raise
-            with _certificates_of_last_pass(training, closed):
+            with _certificates_of_last_pass(training, pass_certificates):
                 raise checkpointer.save_interrupted(training) from error
 
 
 def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
-    """Return what writes the checkpoints of a fit. Raises ConfigError when the features are not those of the
-    checkpoint.
-    """
+    """Return the writer of checkpoints. Raises ConfigError if the features differ from those of the checkpoint."""
     job, interruption = context.job, signals.current
     assert context.checkpoints is not None
     interruption.standing = "There is no earlier one"
@@ -527,21 +534,21 @@ def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
 
 
 def _keep_checkpoint(context: FitContext, trained: TrainedFit) -> None:
-    """Leave a checkpoint of a training that is over, from which --resume makes the calibration and nothing else."""
+    """Keep a checkpoint of a finished training, so that --resume repeats the calibration only."""
     assert context.checkpoints is not None
     if context.job.validation is None and not trained.training.active():
-        with _certificates_of_last_pass(trained.training, trained.closed):
+        with _certificates_of_last_pass(trained.training, trained.pass_certificates):
             _checkpointer(replace(context, saved=[]), trained.plan).save(trained.training)
         context.checkpoints.keep_after_success = True
 
 
 @contextmanager
-def _certificates_of_last_pass(training: Training, closed: Certificates) -> Iterator[None]:
-    """While a checkpoint is written, give a training the certificates of its last pass in place of those of the final
-    evaluation, which a resumed run repeats.
+def _certificates_of_last_pass(training: Training, pass_certificates: Certificates) -> Iterator[None]:
+    """Give a training the certificates of its last pass while a checkpoint is written. A resumed run repeats the final
+    evaluation, whose certificates are put back afterwards.
     """
     evaluated = [run.certificate for run in training.runs]
-    for run, certificate in zip(training.runs, closed, strict=True):
+    for run, certificate in zip(training.runs, pass_certificates, strict=True):
         run.certificate = certificate
     try:
         yield
@@ -551,12 +558,12 @@ def _certificates_of_last_pass(training: Training, closed: Certificates) -> Iter
 
 
 def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
-    """Return the loop of passes, here or on a cluster."""
+    """Return the loop of passes, in this process or on a cluster."""
     directory = context.directory
     if context.checkpoints is None:
         return local_loop(context.job, seen, plan, None if plan.memory.resident else directory, context.report)
     assert directory is not None
-    if plan.request is not None and plan.request.exact:  # checkpoints made in float32 need their files
+    if plan.request is not None and plan.request.exact:  # checkpoints of the float32 training still need its files
         directory /= FLOAT64
         durable.make_directory(directory)
     if context.executor is None:
@@ -567,7 +574,7 @@ def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
 
 
 def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:
-    """Return the loop of passes in this process. ``directory`` is where per-row state is kept; None: in memory."""
+    """Return the loop of passes in this process. ``directory`` is the folder of per-row state; None: in memory."""
     memory, groups = plan.memory, job.groups
     whole = groups is not None and _groups_are_blocks(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
@@ -577,12 +584,12 @@ def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, re
 
 
 def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupFit:
-    """Return the work of the tasks of a cluster; ``directory`` holds what they leave between rounds."""
+    """Return the work of the tasks of a cluster; ``directory`` is the folder of their state between rounds."""
     solver, layout = plan.solver, store.layout
     count = job.groups or (MIN_GROUPS if solver.shuffled else None)
     groups = fit_groups(solver, layout, count)
     solver = solver.in_parts(len(groups))
-    place, problems = directory.resolve(), tuple(plan.problems)
+    state_directory, problems = directory.resolve(), tuple(plan.problems)
     work = Work(
         reference_to(store),
         solver,
@@ -591,29 +598,28 @@ def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupF
         job.seed,
         retain=plan.memory.retain,
         whole_groups=_groups_are_blocks(plan, layout, len(groups)),
-        state_files=tuple(GroupStateFiles(place, state, len(problems)) for state in solver.row_state),
-        driver_state=DriverState(place, solver.driver_fields) if solver.driver_fields else None,
+        state_files=tuple(GroupStateFiles(state_directory, state, len(problems)) for state in solver.row_state),
+        driver_state=DriverState(state_directory, solver.driver_fields) if solver.driver_fields else None,
         witnesses=job.dual is not None or plan.request is not None,  # for ``certify``
     )
     return GroupFit(work, groups, layout, plan.memory.total)
 
 
 def _groups_are_blocks(plan: Plan, layout: Layout, groups: int) -> bool:
-    """Return whether a group is small enough to be one block; only then are its rows visited in random order as a
-    whole.
+    """Return whether each group is one block, so that all its rows are visited in random order; for shuffling solvers
+    and small groups.
     """
-    wanted = plan.solver.shuffled and isinstance(plan.features, Raw | Standardized)
-    held = 2 * layout.bytes_per_pass // groups
-    fits = plan.memory.cached or held <= plan.memory.limit - plan.memory.total
-    return wanted and fits and held <= MAX_WHOLE_GROUP_BYTES
+    may_shuffle = plan.solver.shuffled and isinstance(plan.features, Raw | Standardized)
+    group_bytes = 2 * layout.bytes_per_pass // groups
+    fits = plan.memory.cached or group_bytes <= plan.memory.limit - plan.memory.total
+    return may_shuffle and fits and group_bytes <= MAX_GROUP_BLOCK_BYTES
 
 
 def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[float, Calibrated]:
-    """Return the calibrations of a fit, by C; ``planned`` is the plan it began with. Per-row state of the fits of folds
-    is not saved.
+    """Return the calibrations of a fit, by C. ``planned`` is the plan before the first training.
 
-    If the time limit comes first: empty, or CalibrationTimeout for a job that is to stop at its limit with a
-    checkpoint.
+    At the time limit only the calibrations that follow from the loss are returned; a job with --at-limit stop raises
+    CalibrationTimeout. Fits of folds do not save their per-row state.
     """
     job, plan, training = context.job, trained.plan, trained.training
     by_loss = read_loss_calibrations(plan) if job.calibrate is None else {}
@@ -625,8 +631,8 @@ def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[
     directory, report = (context.directory, context.report) if on_disk else (None, silent)
     base = planned if on_disk and job.validation is not None else plan
     fits = FoldFits(
-        start_where_ended(base, plan, training),
-        lambda rows, again: local_loop(job, rows, again, directory, silent),
+        warm_start_from_training(base, plan, training),
+        lambda rows, fold_plan: local_loop(job, rows, fold_plan, directory, silent),
         job.seed,
         job.prefetch,
         job.max_passes,
@@ -642,44 +648,46 @@ def _calibrate(context: FitContext, planned: Plan, trained: TrainedFit) -> dict[
     for event in calibration_events(calibrations):
         report(event)
     return {
-        C: replace(one, calibration=by_loss[C].calibration) if C in by_loss else one for C, one in calibrations.items()
+        C: replace(calibrated, calibration=by_loss[C].calibration) if C in by_loss else calibrated
+        for C, calibrated in calibrations.items()
     }
 
 
 def _add_held_out_thresholds(context: FitContext, plan: Plan, models: dict[float, Model]) -> dict[float, Model]:
-    """Return the models with the thresholds that are best on the held-out rows; ``plan`` is the one the fit began with."""
-    evaluator = evaluator_for(context.job, plan, context.held_out, context.report, context.executor)
+    """Return the models with the best thresholds on the held-out rows; ``plan`` is the plan before the first training."""
+    evaluator = make_validation(context.job, plan, context.held_out, context.report, context.executor)
     assert evaluator is not None
-    found = evaluator.choose_thresholds(context.job, models)
-    for C, threshold in found.items():
+    thresholds = evaluator.choose_thresholds(context.job, models)
+    for C, threshold in thresholds.items():
         context.report({"event": "threshold", "C": C, **threshold.facts()})
-    return {C: add_threshold(model, found[C]) for C, model in models.items()}
+    return {C: add_threshold(model, thresholds[C]) for C, model in models.items()}
 
 
-def finish_exactly(plan: Plan) -> Plan:
-    """Return the plan with the exact finish where that is cheap; for a loss with a corner Newton's method has no last
-    step.
+def tighten_tolerance(plan: Plan) -> Plan:
+    """Return the plan with a smaller tolerance of its problems if that is cheap.
+
+    Newton's method gets one for smooth losses only: with a kink no last step is exact.
     """
     layout, first = plan.layout, plan.problems[0]
     rows, weights = layout.rows, layout.columns + 1
     if plan.request is not None:
         return plan
-    wanted = plan.tolerance
+    tolerance = plan.tolerance
     if isinstance(plan.solver, Newton) and first.loss.smooth():
-        small = len(plan.problems) * rows * weights * min(rows, weights) <= EXACT_WORK
-        wanted = EXACT_TOLERANCE if small else wanted
+        is_cheap = len(plan.problems) * rows * weights * min(rows, weights) <= EXACT_WORK
+        tolerance = EXACT_TOLERANCE if is_cheap else tolerance
     elif not first.regularizer.has_scale or isinstance(plan.solver, Decomposition):
-        small = len(plan.problems) * rows * rows * weights <= NEARLY_EXACT_WORK
-        far = first.tolerance < FAR_SHARE * plan.tolerance
-        wanted = first.tolerance if far else (NEARLY_EXACT_TOLERANCE if small else wanted)
-    if wanted >= plan.tolerance:
+        is_cheap = len(plan.problems) * rows * rows * weights <= NEARLY_EXACT_WORK
+        is_far = first.tolerance < FAR_TOLERANCE_RATIO * plan.tolerance
+        tolerance = first.tolerance if is_far else (NEARLY_EXACT_TOLERANCE if is_cheap else tolerance)
+    if tolerance >= plan.tolerance:
         return plan
-    return replace(plan, problems=[replace(problem, tolerance=wanted) for problem in plan.problems])
+    return replace(plan, problems=[replace(problem, tolerance=tolerance) for problem in plan.problems])
 
 
-def _end_after_extra_passes(plan: Plan, report: Report) -> Report:
-    """Return a report that ends a fit ``EXTRA_PASSES`` passes after it has reached the tolerance asked for; ``report``
-    itself where no problem has a smaller one.
+def _stop_after_extra_passes(plan: Plan, report: Report) -> Report:
+    """Return a report that stops the fit ``EXTRA_PASSES`` passes after it reached the requested tolerance; ``report``
+    itself if no problem has a much smaller tolerance.
     """
     gaps: dict[int, float] = {}
 
@@ -691,27 +699,31 @@ def _end_after_extra_passes(plan: Plan, report: Report) -> Report:
             if reached and event["pass"] >= reached[0] + EXTRA_PASSES:
                 end_fit()
 
-    return watch if any(problem.tolerance < EXACT_SHARE * plan.tolerance for problem in plan.problems) else report
+    return (
+        watch
+        if any(problem.tolerance < TIGHTENED_TOLERANCE_RATIO * plan.tolerance for problem in plan.problems)
+        else report
+    )
 
 
 def _result(context: FitContext, plan: Plan, training: Training, models: dict[float, Model]) -> FitResult:
-    """Return the result of a run with its notices and warnings."""
+    """Return the result of a fit with its notices and warnings."""
     job, store = context.job, context.store
     notices = (
         *context.notices,
-        *limit_notice(plan),
+        *memory_notices(plan),
         *([notice] if (notice := store.facts.get("notice")) else []),
         *scale_notice(job, store),
         *offset_notice(plan, store),
         *unscaled_notice(job, store),
-        *idle_settings(job, plan),
-        *unbalanced_notice(plan, training),
-        *edge_of_costs_notice(plan, training),
-        *threshold_notice(models[best_cost(plan, training)]),
+        *ineffective_settings(job, plan),
+        *majority_class_notice(plan, training),
+        *edge_of_C_notice(plan, training),
+        *threshold_notice(models[find_best_C(plan, training)]),
     )
-    warnings = (*explain_missing_certificate(job, store, plan, training), *not_calibrated(job, models))
-    failure = strict_failure(warnings) if job.strict else None
-    best = models[best_cost(plan, training)]
+    warnings = (*explain_missing_certificate(job, store, plan, training), *missing_calibration_notice(job, models))
+    failure = make_strict_error(warnings) if job.strict else None
+    best = models[find_best_C(plan, training)]
     page = None if job.report is None else output_path(job.report)
     return FitResult(
         best, training, plan, context.run, models, notices=notices, warnings=warnings, failure=failure, page=page
@@ -719,7 +731,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
 
 
 def _draw_page(context: FitContext) -> None:
-    """Draw the page of the run, where that was asked for."""
+    """Write the page of the run if the job names a file for it (--report)."""
     if context.job.report is not None:
         from streamsvm.jobs.report import write_page
 
@@ -728,5 +740,5 @@ def _draw_page(context: FitContext) -> None:
 
 def done_event(job: FitJob, plan: Plan, training: Training) -> JsonObject:
     """Return the last event of a run."""
-    paths = path_names(Path(job.model), plan.costs).values()
+    paths = paths_by_C(Path(job.model), plan.costs).values()
     return {"event": "done", "model": ", ".join(map(str, paths)), **summary(training, plan)}

@@ -1,27 +1,25 @@
-"""What a fit goes on with where its solver, or its features, are not good enough: another solver, or features in
-float64.
+"""Plan the fallback of a fit: another solver if the first one stalls, or float64 features if float32 is too inaccurate.
 
-**Another solver.** ``auto`` falls back from dual coordinate descent to second order when descent stalls: when the
-least gap so far has stalled over STALL_PASSES passes (``solvers.stalling``). Second order begins from
-scratch, with as many rows as the memory has room for: weights of a descent that stalled, on raw columns mostly, are
-farther from the optimum than those of a small sample. The memory of descent is freed before, so that the plan of
-second order need only fit the limit by itself. Kernel features, --dual, --validation and clusters stay with the solver
-they began with.
+**Another solver.** ``auto`` falls back from dual coordinate descent to second order when descent stalls, that is, when
+the smallest gap so far has stalled over STALL_PASSES passes (``solvers.stalling``). Second order starts from zero, with
+as many rows as fit the memory: the weights of a stalled descent, usually on unscaled columns, are farther from the
+optimum than those of a small sample. The memory of descent is freed first, so that second order alone must fit the
+limit. Fits with kernel features, --dual, --validation or a cluster keep their first solver.
 
-**Features in float64.** The map of kernel features is made in float32, whose rounding a small eigenvalue of the
-landmarks' matrix makes large. Kernel values in float32 are off by some e = 1e-7, and with f(x) = b.k(x), b = W w,
-decision values by dm, about e ||b||, which grows with C. So do the losses at the weights a solver ends with, by sum_i
-a_i dm, and its dual variables, slopes over a corner of half width mu, move by C dm / 2 mu: what it has proved of its
-features is not true of the model, which is evaluated in float64. No bound that is known before the training says by how
-much without being hundreds of times too careful, as ||b|| depends on the labels. The last evaluation says it: where the
-gap of the model is wider than the one the solver has closed by more than was left for rounding (``plan.ROOM`` of the
-tolerance), and for that reason not the one asked for, the fit goes on from its weights with features in float64, in a
-plan that counts 8 bytes an entry. So it does where a solver stalls that is shown factored pairs: a row it forms in
-float32 is then not the row it is shown, by as much as dm.
+**Features in float64.** The map to kernel features is computed in float32, and a small eigenvalue of the landmarks'
+kernel matrix makes its rounding error large. Kernel values in float32 have errors of some e = 1e-7. With f(x) = b.k(x)
+and b = W w, decision values then have errors dm of about e ||b||, which grow with C. At the solver's final weights the
+sum of losses changes by sum_i a_i dm, and the dual variables, which are loss derivatives over a kink of half-width mu,
+change by C dm / 2 mu. A certificate for the solver's features therefore need not hold for the model, which is evaluated
+in float64. No bound known before the training predicts these errors without being hundreds of times too large, because
+||b|| depends on the labels. They are known after the final evaluation. If the gap of the model is above the tolerance,
+and exceeds the gap of the solver's last pass by more than was reserved for rounding error (``plan.ROUNDING_RESERVE``
+times the tolerance), the fit continues from its weights with float64 features, in a plan with 8 bytes per entry. It
+does the same if a solver stalls that gets blocks as low-rank factors: a row that the solver forms in float32 differs
+from the row in the block by up to dm.
 
-The fit ends with what it has where float64 does not fit the memory, where less time, or fewer passes, are left than
-were spent, as as many may be needed again, and with --validation, which chooses weights by other things than
-certificates.
+The fit keeps its result if float64 features do not fit the memory; if less time, or fewer passes, are left than were
+used, as the second training may need as many; and with --validation, where held-out rows choose the weights.
 """
 
 from __future__ import annotations
@@ -34,107 +32,117 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
 from streamsvm.engine.fit_state import Training
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import ROOM, Plan, plan_with, start_where_ended, with_map
+from streamsvm.jobs.fit.plan import ROUNDING_RESERVE, Plan, plan_with, warm_start_from_training, with_map
 from streamsvm.solvers.interior_point_multinomial import WORK, step_work
 from streamsvm.solvers.stalling import has_stalled
 from streamsvm.types import Certificate, Status, Store
 
 STALL_PASSES = 20
-"""Passes over which a stall is judged. On texts descent halves its gap in five."""
-STALLING, SECOND_ORDER, SECOND_ORDER_OF_ALL_CLASSES = "dcd", "newton", "interior_point"
-"""The solver that may stall, and those that replace it: for most problems, and for all classes in one problem."""
+"""The number of passes over which progress is measured. On text data descent halves its gap in five passes."""
+STALLING_SOLVER, FALLBACK, FALLBACK_CRAMMER_SINGER = "dcd", "newton", "interior_point"
+"""The solver that may stall, its replacement, and its replacement for Crammer-Singer problems."""
 MAX_STEP_WORK = 50.0 * WORK
-"""Multiplications of a step for all classes in one problem, beyond which descent is kept."""
+"""Multiplications per step of the Crammer-Singer fallback above which descent is kept."""
 FLOAT64 = "float64"
-"""The name of features in float64 in events and in the identity of a run."""
-RESERVE = 2
-"""Features in float64 are made where this many times what was spent is within the limits: as much may be needed again."""
+"""The name of float64 features in events and in the identity of a run."""
+LIMIT_FACTOR = 2
+"""A second training on float64 features must leave time and passes below the limits at this multiple of those used."""
 
 
 def plan_fallback(job: FitJob, store: Store, plan: Plan) -> Plan | None:
-    """Return the plan to go on with where the solver stalls; None where there is none, or none that fits the memory."""
-    other = job.dual or job.validation is not None or job.cluster is not None or plan.request is not None
-    if job.solver != "auto" or plan.solver_name != STALLING or other or job.kernel != "linear":
+    """Return the plan with the solver to use if the first one stalls; None if there is none, or if it does not fit the
+    memory.
+    """
+    keeps_solver = job.dual or job.validation is not None or job.cluster is not None or plan.request is not None
+    if job.solver != "auto" or plan.solver_name != STALLING_SOLVER or keeps_solver or job.kernel != "linear":
         return None
     first = plan.problems[0]
     classes = first.kind.classes
     if classes and step_work(first.rows, first.columns, classes) > MAX_STEP_WORK:
         return None
-    found = plan_with(replace(job, solver=SECOND_ORDER_OF_ALL_CLASSES if classes else SECOND_ORDER), store)
-    why = f"{STALLING} had stalled: second order"
-    return replace(found, why=why) if found.memory.total <= found.memory.limit else None
+    fallback = plan_with(replace(job, solver=FALLBACK_CRAMMER_SINGER if classes else FALLBACK), store)
+    why = f"{STALLING_SOLVER} had stalled: second order"
+    return replace(fallback, why=why) if fallback.memory.total <= fallback.memory.limit else None
 
 
 def has_solver_stalled(training: Training) -> bool:
-    """Return whether the solver makes no progress, by the least gap so far after each of its passes."""
+    """Return whether the smallest gap so far has stalled over the last passes."""
     return has_stalled(list(accumulate(training.gaps, min)), STALL_PASSES)
 
 
-def fallback_event(training: Training, following: Plan) -> JsonObject:
-    """Return the event that says which solver stalled, after how many passes, why, and which one follows."""
+def fallback_event(training: Training, fallback_plan: Plan) -> JsonObject:
+    """Return the event of a fallback: the solver that stalled, after how many passes, why, and the next solver."""
     gap, before = min(training.gaps), min(training.gaps[:-STALL_PASSES])
     why = f"its gap is {percent(gap)} after {training.passes} passes, {percent(before)} {STALL_PASSES} passes before"
-    return {"event": "left", "solver": STALLING, "pass": training.passes, "next": following.solver_name, "why": why}
+    return {
+        "event": "left",
+        "solver": STALLING_SOLVER,
+        "pass": training.passes,
+        "next": fallback_plan.solver_name,
+        "why": why,
+    }
 
 
 def plan_in_float64(job: FitJob, store: Store, plan: Plan) -> Plan:
-    """Return the plan of a fit with its kernel features in float64, by the same solver; the map is not made yet."""
-    found = plan_with(replace(job, solver=plan.solver_name), store, exact=True)
-    return replace(found, why=f"{plan.why}; features in float64")
+    """Return the plan with the same solver on float64 kernel features; the map is not built yet."""
+    float64_plan = plan_with(replace(job, solver=plan.solver_name), store, exact=True)
+    return replace(float64_plan, why=f"{plan.why}; features in float64")
 
 
-def plan_finer_features(job: FitJob, store: Store, plan: Plan) -> Plan | None:
-    """Return the plan to go on with where features in float32 are too coarse; None where the fit keeps them."""
+def plan_float64_fallback(job: FitJob, store: Store, plan: Plan) -> Plan | None:
+    """Return the plan to use if float32 features are too inaccurate; None if there is none, or if it does not fit the
+    memory.
+    """
     request = plan.request
     if request is None or request.exact or job.validation is not None:
         return None
     if not plan.sees_features_of_map:
-        return None  # features of few bits on disk were asked for
-    found = plan_in_float64(job, store, plan)
-    return found if found.memory.total <= found.memory.limit else None
+        return None  # the user chose quantized features on disk
+    fallback = plan_in_float64(job, store, plan)
+    return fallback if fallback.memory.total <= fallback.memory.limit else None
 
 
 def may_stall_on_features(plan: Plan) -> bool:
-    """Return whether a solver may stall on features in float32: the rows it forms of factored pairs differ from those
-    it is shown.
+    """Return whether float32 features may make the solver stall: rows that it forms from low-rank factors differ from
+    those in the blocks.
     """
     return plan.request is not None and plan.request.factored
 
 
-def is_too_coarse(plan: Plan, training: Training, closed: Sequence[Certificate | None]) -> bool:
-    """Return whether features in float32 are why a training is not certified; ``closed``: certificates of the last
-    pass.
+def is_too_coarse(plan: Plan, training: Training, pass_certificates: Sequence[Certificate | None]) -> bool:
+    """Return whether float32 features are the reason why a training is not certified.
+
+    ``pass_certificates``: the certificates of the solver's last pass, before the final evaluation.
     """
     if training.status != Status.STALLED:
         return False
-    pairs = [(run.certificate, before) for run, before in zip(training.runs, closed, strict=True)]
-    known = [(found.gap, max(before.gap, 0.0)) for found, before in pairs if found is not None and before is not None]
-    return any(after > plan.tolerance and after - before > ROOM * plan.tolerance for after, before in known)
+    pairs = [(run.certificate, before) for run, before in zip(training.runs, pass_certificates, strict=True)]
+    gaps = [(final.gap, max(before.gap, 0.0)) for final, before in pairs if final is not None and before is not None]
+    return any(final > plan.tolerance and final - before > ROUNDING_RESERVE * plan.tolerance for final, before in gaps)
 
 
-def has_enough_left(job: FitJob, training: Training, spent: float) -> bool:
-    """Return whether as many passes and as much time, ``spent`` seconds, are left as were spent."""
-    return RESERVE * spent <= job.time_limit and RESERVE * training.passes <= job.max_passes
+def has_enough_left(job: FitJob, training: Training, seconds_spent: float) -> bool:
+    """Return whether at least as much time and as many passes are left as were used."""
+    return LIMIT_FACTOR * seconds_spent <= job.time_limit and LIMIT_FACTOR * training.passes <= job.max_passes
 
 
-def continue_with(found: Plan, plan: Plan, training: Training) -> Plan:
-    """Return the plan ``found`` with the map that is made already, from the weights where a training by ``plan``
-    ended.
-    """
+def continue_with(float64_plan: Plan, plan: Plan, training: Training) -> Plan:
+    """Return ``float64_plan`` with the map of ``plan``, warm-started from the result of a training by ``plan``."""
     from streamsvm.features.nystrom import Embedded, Nystrom
     from streamsvm.jobs.embed.landmarks import map_of
 
     features = plan.features
-    assert isinstance(features, Nystrom | Embedded)  # ``plan_finer_features`` checks it
-    assert found.request is not None
-    return start_where_ended(with_map(found, map_of(found.request, features.projection)), plan, training)
+    assert isinstance(features, Nystrom | Embedded)  # ``plan_float64_fallback`` checks it
+    request = float64_plan.request
+    assert request is not None
+    return warm_start_from_training(with_map(float64_plan, map_of(request, features.projection)), plan, training)
 
 
-def float64_event(plan: Plan, training: Training, closed: Sequence[Certificate | None]) -> JsonObject:
-    """Return the event that says that features are made in float64 from here on, and why."""
-    found = max(run.certificate.gap for run in training.runs if run.certificate is not None)
-    proved = max((certificate.gap for certificate in closed if certificate is not None), default=found)
-    why = f"the gap is {percent(proved)} of features in float32, {percent(found)} of the model"
-    if not closed:
-        why = f"{plan.solver_name} stalls at a gap of {percent(found)} on those in float32"
+def float64_event(plan: Plan, training: Training, pass_certificates: Sequence[Certificate | None]) -> JsonObject:
+    """Return the event of the change to float64 features, with its reason."""
+    gap = max(run.certificate.gap for run in training.runs if run.certificate is not None)
+    pass_gap = max((certificate.gap for certificate in pass_certificates if certificate is not None), default=gap)
+    why = f"the gap is {percent(pass_gap)} with features in float32, {percent(gap)} for the model"
+    if not pass_certificates:
+        why = f"{plan.solver_name} stalls at a gap of {percent(gap)} with features in float32"
     return {"event": "features", "pass": training.passes, "arithmetic": FLOAT64, "why": why}

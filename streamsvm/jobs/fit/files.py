@@ -28,7 +28,7 @@ from streamsvm.jobs.file_cache import (
 )
 from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.options import FitFilesJob, FitJob
-from streamsvm.jobs.fit.outputs import path_names, run_folder
+from streamsvm.jobs.fit.outputs import paths_by_C, run_folder
 from streamsvm.jobs.fit.validate import open_training_store
 from streamsvm.jobs.ingest.options import HELD_OUT, NO_PAGE
 from streamsvm.jobs.without_effect import without_effect
@@ -134,7 +134,7 @@ def _check_outputs(job: FitFilesJob) -> None:
     if not job.overwrite:
         _checkpoints(job).check_absent()
     page = page_of(job)
-    outputs = [Output(path, MODEL) for path in path_names(target, costs).values()]
+    outputs = [Output(path, MODEL) for path in paths_by_C(target, costs).values()]
     outputs += [] if page is None else [Output(Path(page), PAGE)]
     claim(outputs, overwrite=job.overwrite)
 
@@ -166,5 +166,5 @@ def _check_rows_of_run(job: FitFilesJob) -> None:
 
 def _best_path(job: FitFilesJob, result: FitResult) -> Path:
     """The file of the model that the result is of."""
-    paths = path_names(Path(job.model), list(result.models))
+    paths = paths_by_C(Path(job.model), list(result.models))
     return next(paths[C] for C, model in result.models.items() if model is result.model)

@@ -1,4 +1,4 @@
-"""What a fit will hold in memory, and what is given up where that is too much."""
+"""Estimate the memory of a fit, and reduce threads and solver settings until it fits the limit."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ from streamsvm.types import AnySolver, Cost, Layout, Problem, Store, Term
 def plan_memory(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None = None
 ) -> MemoryPlan:
-    """Add up what the job will hold on the threads there are; per-row state stays in memory only if everything fits
-    with it.
+    """Return the memory of the job with the current number of threads, term by term.
+
+    Per-row state and the cache of blocks are planned in memory only if the total stays within the limit.
     """
     layout, count = store.layout, threading.threads()
     seen = layout if request is None else request.layout_through_map(layout)
@@ -35,24 +36,24 @@ def plan_memory(
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers)
     terms += warm_start_terms(problems) + _held_out_terms(job, layout, problems, count)
-    solving = sum(c.fixed for c in costs) + shared_bytes(costs, problems)
-    terms.append(Term("solver", solving, f"{len(problems)} problem(s)"))
+    solver_bytes = sum(c.fixed for c in costs) + sum_shared_bytes(costs, problems)
+    terms.append(Term("solver", solver_bytes, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
     if problems[0].kind.selects_rows:
         terms.append(Term("rows of a pair", readers * seen.block_bytes, "copied, of each block"))
     terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
     if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
-        held = readers + groups.bit_length()
-        terms.append(Term("parts of a pass", held * part, f"{held} x {mib(part)}: at work, and waiting to be joined"))
+        parts = readers + groups.bit_length()
+        terms.append(Term("parts of a pass", parts * part, f"{parts} x {mib(part)}: at work, and waiting to be joined"))
     if request is not None:
-        terms += embedding_terms(request, layout, solving, readers)
+        terms += embedding_terms(request, layout, solver_bytes, readers)
     if job.standardize or job.kernel != "linear":
         terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
     per_row = sum(c.per_row for c in costs)
-    resident = Term("per-row state", per_row * layout.rows, f"{per_row} bytes a row, in memory")
-    beside = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
-    fits = sum(t.nbytes for t in terms) + resident.nbytes <= limit
-    terms.append(resident if fits else beside)
+    in_memory = Term("per-row state", per_row * layout.rows, f"{per_row} bytes a row, in memory")
+    in_file = Term("per-row state", per_row * layout.largest_chunk, f"{per_row} bytes a row, in a file")
+    fits = sum(t.nbytes for t in terms) + in_memory.nbytes <= limit
+    terms.append(in_memory if fits else in_file)
     cache = budget.cache_term(layout, job.prefetch, scratch) if request is None else None
     cached = cache is not None and sum(t.nbytes for t in terms) + cache.nbytes <= limit
     terms += [cache] if cache and cached else []
@@ -61,15 +62,15 @@ def plan_memory(
 
 
 def _held_out_terms(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
-    """Return the memory of evaluating on held-out rows after each pass: part of a store of this layout, or another
-    store.
+    """Return the memory of the evaluation on held-out rows after each pass. The rows are chunks of the training store,
+    whose other chunks have ``layout``, or a store of their own.
     """
     validation = job.validation
     if validation is None:
         return []
     from streamsvm.jobs.apply.rows import DEPTH
 
-    if isinstance(validation, float | int):  # what is held out is beside this layout
+    if isinstance(validation, float | int):  # ``layout`` is without the held-out chunks
         seen, rows = layout, int(layout.rows * validation / (1.0 - validation)) + layout.largest_chunk
     else:
         seen = open_store(validation).layout if is_folder(Path(validation)) else layout
@@ -79,16 +80,17 @@ def _held_out_terms(job: FitJob, layout: Layout, problems: list[Problem], thread
     blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * values * seen.largest_chunk
     terms = [Term("held-out rows", readers * (blocks + answers), f"{readers} x {DEPTH + 1} blocks, decision values")]
     measure = choose_measure(job.score, describe_task(problems, layout, job.positive))
-    ranked = MEASURES["auc"] if job.threshold is not None else measure  # a threshold is looked for among all of them
-    if each := ranked.bytes_per_row(values):
+    sorting = MEASURES["auc"] if job.threshold is not None else measure  # --threshold sorts all decision values as well
+    if per_row := sorting.bytes_per_row(values):
         why = measure.title if measure.needs == RANKS else "--threshold"
-        terms.append(Term("decision values", each * rows, f"{why} sorts them: {each} bytes a held-out row"))
+        terms.append(Term("decision values", per_row * rows, f"{why} sorts them: {per_row} bytes a held-out row"))
     return terms
 
 
-def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
-    """Return bytes that problems have once, together with all others that are shown the same chunks; each pair of
-    classes has its own rows.
+def sum_shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
+    """Return the bytes that are shared by problems with the same rows: the largest of each group of such problems.
+
+    Problems with the same held-out chunks share their rows; each one-vs-one problem has rows of its own.
     """
     largest: dict[Hashable, int] = {}
     for number, (cost, problem) in enumerate(zip(costs, problems, strict=True)):
@@ -98,7 +100,7 @@ def shared_bytes(costs: Sequence[Cost], problems: Sequence[Problem]) -> int:
 
 
 def count_readers(job: FitJob, solver: AnySolver, layout: Layout, count: int) -> int:
-    """Return how many of ``count`` threads read and visit blocks at a time."""
+    """Return how many of ``count`` threads read and visit blocks at the same time."""
     if solver.shuffled:
         return min(count, job.groups or 1)
     return min(count, len(pass_groups(layout)))
@@ -107,8 +109,8 @@ def count_readers(job: FitJob, solver: AnySolver, layout: Layout, count: int) ->
 def fit_to_memory(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None
 ) -> tuple[AnySolver, MemoryPlan]:
-    """Return the solver as it fits the memory limit, and what it holds: on fewer threads if need be, then with less in
-    memory than it would like.
+    """Return the solver adapted to the memory limit, and its memory: first with fewer threads, then with less data in
+    memory. The result exceeds the limit if the smallest settings do not fit.
     """
 
     def plan_with(threads: int, solver: AnySolver = solver) -> MemoryPlan:
@@ -121,22 +123,20 @@ def fit_to_memory(
     return solver, memory
 
 
-def remedy_for(layout: Layout, job: FitJob) -> str:
-    """Return what else would help, beside more memory."""
+def suggest_smaller_chunks(layout: Layout, job: FitJob) -> str:
+    """Return the alternative to more memory, worded as the end of an error message."""
     return f", or ingest with smaller chunks (now {mib(layout.block_bytes)} each, {job.prefetch + 1} in flight)"
 
 
-def most_landmarks(
+def max_landmarks(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest
 ) -> int:
-    """Return the largest number of landmarks the memory limit leaves room for, with the solver as it then fits; 0 when
-    there is none.
-    """
+    """Return the largest number of landmarks, below that of the request, that fits the memory limit; 0 if none fits."""
     low, high = 0, request.landmarks
     while low < high - 1:
         middle = (low + high) // 2
         smaller = replace(request, landmarks=middle)
-        seen = [replace(problem, columns=middle) for problem in problems]
-        _, plan = fit_to_memory(job, store, solver, seen, smaller)
+        smaller_problems = [replace(problem, columns=middle) for problem in problems]
+        _, plan = fit_to_memory(job, store, solver, smaller_problems, smaller)
         low, high = (middle, high) if plan.total <= plan.limit else (low, middle)
     return low

@@ -1,4 +1,4 @@
-"""What a fit has to say of itself: that it is not certified, why, and what to do next; that columns differ in scale."""
+"""The warnings and notices of a fit: missing certificate or calibration, scales of columns, settings without effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from streamsvm.jobs.common_options import CRAMMER_SINGER
 from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan
-from streamsvm.jobs.fit.problems import effective_nu, finds_C_by_nu
+from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
 from streamsvm.jobs.fit.solver_choice import solver_settings
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
@@ -30,33 +30,32 @@ from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.offsets import list_first, name_of, offsets_of_store
 from streamsvm.types import AnySolver, Certificate, Status, Store
 
-APART = 1e4
-"""Columns whose scales differ by more are worth a notice: the regularizer hardly sees the large ones."""
-SHOWN = 3
-"""Columns that a notice names, at most."""
-EXACT_ENOUGH = 1e4
-"""Where no number is larger than this, float32 has steps of less than a thousandth: nothing is looked for."""
-BIG = 0.1
-"""Of the gap: rounding that is more is named as the reason."""
+MAX_SCALE_RATIO = 1e4
+"""A notice is given if the scales of two columns differ by a larger factor: the regularizer hardly limits the weights
+of columns with large scales."""
+MAX_NAMED_COLUMNS = 3
+"""Maximum number of columns named in a notice."""
+MAX_EXACT_NUMBER = 1e4
+"""If no number is larger, float32 has steps of less than 0.001, and a loss of precision is not looked for."""
+LARGE_ROUNDING_SHARE = 0.1
+"""If the rounding error is a larger fraction of the gap, it is named as the reason for a missing certificate."""
 
 
 def explain_missing_certificate(job: FitJob, store: Store, plan: Plan, training: Training) -> tuple[str, ...]:
-    """Return one line if the fit ended without the certificate that was asked for: reason and next step. Empty if not."""
+    """Return one line with the reason and the next step if the gap is above the tolerance; empty if it is not."""
     if training.status in {Status.CONVERGED, Status.PATIENCE}:
         return _explain_missing_bound(plan)
-    found = [run.certificate for run in training.runs if run.certificate is not None]
-    worst = max(found, key=lambda certificate: certificate.gap)
-    reason, step = _reason(job, training, worst)
-    apart = [] if job.standardize else scale_notice(job, store)
-    also = f"; {apart[0]}" if apart else ""
+    certificates = [run.certificate for run in training.runs if run.certificate is not None]
+    worst = max(certificates, key=lambda certificate: certificate.gap)
+    reason, step = _explain_end(job, training, worst)
+    scales = [] if job.standardize else scale_notice(job, store)
+    also = f"; {scales[0]}" if scales else ""
     wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
     return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_explain_missing_bound(plan))
 
 
-def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
-    """Return one line if the models have no probabilities, or no threshold, although these were asked for: only the time
-    limit leaves them out. Empty if not.
-    """
+def missing_calibration_notice(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
+    """Return one line if the time limit left no time for the requested probabilities or threshold; else empty."""
     if job.threshold is not None and any("threshold" not in model.provenance for model in models.values()):
         why = f"no threshold: the time limit of {job.time_limit:g} s was reached before it was chosen"
         return (f"{why}, and labels are predicted at 0; next: a larger --time-limit, with --resume",)
@@ -67,24 +66,24 @@ def not_calibrated(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...
 
 
 def threshold_notice(model: Model) -> tuple[str, ...]:
-    """Return a line with the threshold of a model, and what it was chosen by."""
-    found = model.provenance.get("threshold")
-    if found is None:
+    """Return a line with the threshold of a model, and the metric by which it was chosen."""
+    threshold = model.provenance.get("threshold")
+    if threshold is None:
         return ()
-    measure = parse_measure(found["measure"], "--threshold")
-    what = f"{measure.title} of {quote(found['positive'])}" if measure.has_positive else measure.title
-    there = f"{what} is {measure.full_text(found['score'])} there, on {found['rows']}"
-    return (f"labels are predicted at the threshold {found['value']:.6g} of the decision value: {there}",)
+    measure = parse_measure(threshold["measure"], "--threshold")
+    metric = f"{measure.title} of {quote(threshold['positive'])}" if measure.has_positive else measure.title
+    score = f"{metric} is {measure.full_text(threshold['score'])} there, on {threshold['rows']}"
+    return (f"labels are predicted at the threshold {threshold['value']:.6g} of the decision value: {score}",)
 
 
-def strict_failure(warnings: tuple[str, ...]) -> UncertifiedError | None:
-    """Return what a fit with ``strict`` ends with: the first of its warnings as an error; None where there are none."""
+def make_strict_error(warnings: tuple[str, ...]) -> UncertifiedError | None:
+    """Return the error of a fit with ``strict``: its first warning; None without warnings."""
     hint = "the model was written; without --strict this is a warning"
     return UncertifiedError(warnings[0], hint=hint) if warnings else None
 
 
 def _explain_missing_bound(plan: Plan) -> tuple[str, ...]:
-    """Return what is not certified where the kernel is no Mercer kernel."""
+    """Return one line if the kernel is not positive semidefinite, so that there is no dual bound; else empty."""
     kernel = plan.kernel
     if kernel is None or kernel.positive_semidefinite():
         return ()
@@ -92,79 +91,77 @@ def _explain_missing_bound(plan: Plan) -> tuple[str, ...]:
     return (f"the kernel {kernel} is not positive semidefinite: {what}",)
 
 
-def _reason(job: FitJob, training: Training, worst: Certificate) -> tuple[str, str]:
-    """Why it ended, and what to do."""
+def _explain_end(job: FitJob, training: Training, worst: Certificate) -> tuple[str, str]:
+    """Return why the training ended, and the advice what to do next."""
     status = training.status
-    if _is_too_large(job, worst):
-        found = f"no pass was left to choose {job.max_support} of {worst.facts['support']} support rows"
-        return found, "a larger --max-passes or --time-limit"
-    apart = worst.primal - worst.dual > job.tolerance * abs(worst.primal)
-    limited = apart and status in {Status.TIME, Status.PASSES, Status.ASKED}
-    if worst.primal and 2 * worst.rounding > BIG * worst.gap * abs(worst.primal) and not limited:
+    if _exceeds_max_support(job, worst):
+        reason = f"no pass was left to choose {job.max_support} of {worst.facts['support']} support rows"
+        return reason, "a larger --max-passes or --time-limit"
+    has_large_gap = worst.primal - worst.dual > job.tolerance * abs(worst.primal)
+    was_limited = has_large_gap and status in {Status.TIME, Status.PASSES, Status.ASKED}
+    if worst.primal and 2 * worst.rounding > LARGE_ROUNDING_SHARE * worst.gap * abs(worst.primal) and not was_limited:
         step = "a larger --tolerance, or a smaller C" if job.standardize else "--standardize, or a smaller C"
-        return "rounding: the numbers are too large or too close for it", step
+        return "rounding: no smaller gap can be proved for numbers this large, or this close to each other", step
     limits = {
         Status.TIME: (_explain_time_limit(job, training), "a larger --time-limit, or --resume"),
-        Status.ASKED: ("what was told of a pass asked for the end", "the fit without it"),
-        Status.PASSES: (
-            f"all {job.max_passes} passes were made",
-            f"a larger --max-passes, or {_advise_other_solver(job)}",
-        ),
-        Status.SUPPORT: (f"the model has {job.max_support} support rows, as it was told to", "a larger --max-support"),
+        Status.ASKED: ("the callback asked for the end of the fit", "a fit without the callback"),
+        Status.PASSES: (f"all {job.max_passes} passes were made", f"a larger --max-passes, or {_suggest_solver(job)}"),
+        Status.SUPPORT: (f"--max-support limits the model to {job.max_support} rows", "a larger --max-support"),
     }
     if status in limits:
         return limits[status]
-    if finds_C_by_nu(job) and worst.final:
+    if uses_nu_for_classes(job) and worst.final:
         return (
             "no function is better than 0: the classes overlap more than nu allows",
             "a larger --nu, or --C in its place",
         )
     if effective_nu(job) is not None and worst.final:
-        why = "no hyperplane holds so many rows off the origin: they lie around it"
-        return why, "a larger --nu, --kernel rbf, or columns that are measured from where nothing is"
-    return _short_of_the_end(job)
+        why = "no hyperplane separates so many rows from the origin, which lies among them"
+        return why, "a larger --nu, --kernel rbf, or columns shifted so that 0 lies outside of the rows"
+    return _explain_stall(job)
 
 
 def _explain_time_limit(job: FitJob, training: Training) -> str:
-    """Return the reason: the time limit, or too little time before it for one more pass and the one that certifies."""
+    """Return the reason: the time limit was reached, or left too little time for one more pass and the final pass."""
     left, needed = training.seconds_left, training.seconds_needed
     if left <= 0.0:
         return f"the time limit of {job.time_limit:g} s was reached"
-    return f"of the time limit of {job.time_limit:g} s {left:.1f} s were left, and two more passes and what follows take about {needed:.1f} s"
+    estimate = f"two more passes and the final evaluation take about {needed:.1f} s"
+    return f"of the time limit of {job.time_limit:g} s {left:.1f} s were left, and {estimate}"
 
 
-def _short_of_the_end(job: FitJob) -> tuple[str, str]:
-    """Return the reason and the advice where neither a limit nor the problem itself is to blame."""
+def _explain_stall(job: FitJob) -> tuple[str, str]:
+    """Return the reason and the advice if neither a limit nor the problem itself explains the gap."""
     if job.validation is not None:
         why = "the weights are those of the pass with the best score on the rows held out"
         return why, "leave out --validation for those of the last pass"
-    return "the solver stalled", _advise_other_solver(job) + ("" if job.standardize else ", or --standardize")
+    return "the solver stalled", _suggest_solver(job) + ("" if job.standardize else ", or --standardize")
 
 
-def _advise_other_solver(job: FitJob) -> str:
-    """Return the advice to choose another solver; of all classes together there are few."""
+def _suggest_solver(job: FitJob) -> str:
+    """Return the advice to choose another solver; Crammer-Singer problems have two."""
     if job.multi_class != CRAMMER_SINGER:
         return "another --solver"
     return "--solver dcd" if job.solver == "interior_point" else "--solver interior_point"
 
 
-def _is_too_large(job: FitJob, worst: Certificate) -> bool:
-    """Return whether the model has more support rows than --max-support allows: the pass that chooses them was not
-    made.
+def _exceeds_max_support(job: FitJob, worst: Certificate) -> bool:
+    """Return whether the model has more support rows than --max-support allows, because the pass that selects them was
+    not made.
     """
     return worst.facts.get("points") is None and 0 < (job.max_support or 0) < worst.facts.get("support", 0)
 
 
 def scale_notice(job: FitJob, store: Store) -> list[str]:
-    """Return a line that names the columns with the largest and the smallest scale, if these are far apart."""
+    """Return a line with the columns of the largest and the smallest scale, if the scales differ by a large factor."""
     if job.standardize or store.facts.get("map") is not None:
         return []
-    scales = _scales(store)
+    scales = _column_scales(store)
     known = np.flatnonzero((scales > 0.0) & np.isfinite(scales))
     if len(known) < 2:
         return []
     low, high = known[np.argmin(scales[known])], known[np.argmax(scales[known])]
-    if scales[high] <= APART * scales[low]:
+    if scales[high] <= MAX_SCALE_RATIO * scales[low]:
         return []
     names: Any = store.facts.get("names")
     shown = [f"'{names[k]}'" if names else f"column {k}" for k in (low, high)]
@@ -172,8 +169,8 @@ def scale_notice(job: FitJob, store: Store) -> list[str]:
     return [f"scales of columns differ by {scales[high] / scales[low]:.0e}: {ends}; --standardize makes them alike"]
 
 
-def _scales(store: Store) -> Float64:
-    """Return the scale of each column: its standard deviation, or where most entries are absent the largest of them."""
+def _column_scales(store: Store) -> Float64:
+    """Return the scale of each column: its standard deviation; in sparse data its largest absolute value."""
     statistics = store.statistics()
     if store.layout.dense:
         return np.sqrt(statistics.M2 / store.layout.rows)
@@ -181,40 +178,44 @@ def _scales(store: Store) -> Float64:
 
 
 def unscaled_notice(job: FitJob, store: Store) -> list[str]:
-    """Return a line that names columns which are not standardized although that is asked for."""
+    """Return a line with the columns that --standardize leaves unscaled, if there are any."""
     if not job.standardize:
         return []
-    beyond = np.flatnonzero(beyond_scaling(store.statistics(), store.layout.rows))
-    if not len(beyond):
+    unscaled = np.flatnonzero(beyond_scaling(store.statistics(), store.layout.rows))
+    if not len(unscaled):
         return []
-    what = "columns are left as they are, not standardized, as their deviation is beyond float32"
-    return [f"{what}: {_list_columns(store, beyond)}; measure them in another unit"]
+    what = "columns are not standardized, as their standard deviation is beyond the range of float32"
+    return [f"{what}: {_list_columns(store, unscaled)}; measure them in another unit"]
 
 
 def _list_columns(store: Store, columns: NDArray[np.int64]) -> str:
-    """Return the first of some columns by name, and how many more there are."""
+    """Return the names of the first columns, and the number of the others."""
     names: Any = store.facts.get("names")
-    return list_first([name_of(names, int(j)) for j in columns], SHOWN)
+    return list_first([name_of(names, int(j)) for j in columns], MAX_NAMED_COLUMNS)
 
 
 def list_precision_notices(plan: Plan, store: Store) -> tuple[str, ...]:
-    """Return a line for columns and rows of which float32 keeps little, as an ingest of the same rows does."""
-    found = tuple(offset_notice(plan, store))
+    """Return lines for columns and rows that lose much precision in float32, as an ingest of the same rows does."""
+    offset_notices = tuple(offset_notice(plan, store))
     statistics = store.statistics()
-    if max(np.abs(statistics.minimum).max(initial=0.0), np.abs(statistics.maximum).max(initial=0.0)) <= EXACT_ENOUGH:
-        return found
+    if (
+        max(np.abs(statistics.minimum).max(initial=0.0), np.abs(statistics.maximum).max(initial=0.0))
+        <= MAX_EXACT_NUMBER
+    ):
+        return offset_notices
     from streamsvm.jobs.ingest.notices import store_precision_notices
 
-    return (*found, *store_precision_notices(store))
+    return (*offset_notices, *store_precision_notices(store))
 
 
 def offset_notice(plan: Plan, store: Store) -> list[str]:
-    """Return a line where columns that are stored less an offset are seen where they lie, as the problem is another
-    one elsewhere.
-    """
+    """Return a line if the result depends on the position of 0 and columns lie far from it, where float32 is coarse."""
     problem = plan.problems[0]
     if problem.kind.one_class and 0.0 < plan.tolerance and problem.tolerance <= LEAST_SPREAD * plan.tolerance:
-        what = "columns lie so far from 0 for their spread that one class, whose hyperplane is told from 0, is hardly determined"
+        what = (
+            "columns lie so far from 0, compared with their spread, that the one-class hyperplane, which separates rows "
+            "from 0, is hardly determined"
+        )
         return [f"{what}; subtract a constant from them, or choose --kernel rbf"]
     offsets = offsets_of_store(store.facts)
     kernel = plan.kernel
@@ -224,40 +225,37 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
     if not isinstance(seen, Standardized) or (seen.shift[offsets.columns] != -offsets.values.astype(np.float32)).all():
         return []
     why = "without a bias" if kernel is None else f"of the kernel {type(kernel).__name__.lower()}"
-    better = "a bias or --standardize does" if kernel is None else "--kernel rbf or --standardize does"
+    better = "a bias or --standardize" if kernel is None else "--kernel rbf or --standardize"
     if problem.kind.one_class:
-        why, better = (
-            f"of one class {why}",
-            "--kernel rbf" + (", or --nu in place of C, does" if kernel is None else " does"),
-        )
-    what = f"a fit {why} depends on where 0 is, so that columns far from it are seen there, in float32, which keeps little of them"
-    return [f"{what}: {_list_columns(store, offsets.columns)}; {better} without"]
+        why, better = f"of one class {why}", "--kernel rbf" + (", or --nu in place of C," if kernel is None else "")
+    what = f"a fit {why} depends on where 0 is, so that columns far from 0 stay there, and lose precision in float32"
+    return [f"{what}: {_list_columns(store, offsets.columns)}; a fit with {better} does not depend on it"]
 
 
-def idle_settings(job: FitJob, plan: Plan) -> list[str]:
-    """Return a line for each reason why settings of this fit changed nothing, and these settings."""
-    return [*without_effect(job, _idle(job, plan)), *_idle_of_solver(job, plan)]
+def ineffective_settings(job: FitJob, plan: Plan) -> list[str]:
+    """Return a line for each reason why settings had no effect on this fit, with these settings."""
+    return [*without_effect(job, _find_ineffective_options(job, plan)), *_ineffective_solver_settings(job, plan)]
 
 
-def _idle_of_solver(job: FitJob, plan: Plan) -> list[str]:
-    """Return a line for each reason why settings of the solver changed nothing, and these settings."""
+def _ineffective_solver_settings(job: FitJob, plan: Plan) -> list[str]:
+    """Return a line for each reason why settings of the solver had no effect, with these settings."""
     kind = SOLVERS[plan.solver_name]
     solver: AnySolver = build(kind, solver_settings(job), f"solver '{plan.solver_name}'")
-    values, usual = field_values(solver, job.options), field_values(kind(), job.options)
-    stated = [name for name in job.options if values[name] != usual[name]]
-    found = {
-        why: [name for name in stated if name in names]
+    values, defaults = field_values(solver, job.options), field_values(kind(), job.options)
+    given = [name for name in job.options if values[name] != defaults[name]]
+    by_reason = {
+        why: [name for name in given if name in names]
         for why, names in solver.ignored_settings(plan.problems[0]).items()
     }
     return [
         f"without effect: {', '.join(f'--set solver.{name}' for name in names)}, because {why}"
-        for why, names in found.items()
+        for why, names in by_reason.items()
         if names
     ]
 
 
-def _idle(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
-    """Return which fields nothing looks at, by the reason."""
+def _find_ineffective_options(job: FitJob, plan: Plan) -> dict[str, tuple[str, ...]]:
+    """Return the names of options that this fit does not use, by reason."""
     kernel = plan.kernel
     free_bias = plan.solver.free_bias
     in_place = foreign_format(Path(job.store)) is not None

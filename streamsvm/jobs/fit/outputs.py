@@ -1,11 +1,11 @@
-"""What a fit writes, where, and what an earlier run of the same fit has written.
+"""Write the models and the record of a fit, and recognize the outputs of an earlier run of the same fit.
 
-A fit writes a model for each C and a folder beside them with the record of the run. Models are written last of all,
-first into the run's folder and then where they were asked for: where the last model is, the run is over. The
-certificate is written between the two, so that the peak it states has the memory that writing a model takes in it.
+A fit writes a model for each C, and beside them a folder with the record of the run. Models are written last, first into
+the folder of the run and then to their own paths, so that a run is finished exactly if its last model exists. The
+certificate is written between these copies, so that the peak memory in it includes the writing of a model.
 
-A run that was killed between its models finds some of its own there when it is resumed, which it may replace; one that
-was stopped after the last of them has nothing left to do.
+If a run was killed between writing two models, the resumed run may replace the models already written. If it was
+stopped after the last model, nothing is left to do.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.input_files import is_file, open_regular
 from streamsvm.jobs.embed.plan import parameters_of
-from streamsvm.jobs.fit.notices import not_calibrated
+from streamsvm.jobs.fit.notices import missing_calibration_notice
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, fold_rows
-from streamsvm.jobs.fit.resume import FREE, MANAGEMENT
-from streamsvm.jobs.fit.validate import best_cost, validation_facts
+from streamsvm.jobs.fit.plan import Plan, to_model_rows
+from streamsvm.jobs.fit.resume import CHANGEABLE, RUN_SETTINGS
+from streamsvm.jobs.fit.validate import find_best_C, validation_facts
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model, load
 from streamsvm.outputs import ARRAY, MODEL, PAGE, RUN, Output
@@ -45,64 +45,63 @@ if TYPE_CHECKING:
 
 
 PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "job.json"
-"""Files of the run's folder: the plan, how the run ended, a copy of the model, and what was asked for."""
+"""Files in the folder of the run: the plan, the final certificates, a copy of the model, and the settings of the job."""
 EVENTS, RECORD, EVALUATION = "events.jsonl", "record.json", "evaluation.json"
-"""More of them, for the page of the run: what happened when, what its data and model look like, how good it was found."""
-PLACES = ("store", "model", "dual", "cluster", "memory")
-"""Settings that name outputs, machines and what they offer, and the store, whose digest is known: not in a model."""
-FILES = ("landmark_file", "warm_start", "validation")
-"""Settings that may name a file or a store: a model knows it by its content."""
-STOPPING = ("max_passes", "time_limit")
-"""Settings that do not shape a converged result; another value of one asks for more than an earlier run has left."""
+"""Files in the folder of the run for its page: the events, facts about data and model, and metrics of an evaluation."""
+LOCATION_SETTINGS = ("store", "model", "dual", "cluster", "memory")
+"""Settings that are not written into a model: output paths, the machine, and the path of the store, known by its digest."""
+FILE_SETTINGS = ("landmark_file", "warm_start", "validation")
+"""Settings that may be the path of a file or a store; a model records the digest of its content instead."""
+LIMIT_SETTINGS = ("max_passes", "time_limit")
+"""Limits, which do not affect a converged result. If one of them changed, an unconverged run is continued."""
 
 
-def path_names(target: Path, values: list[float]) -> dict[float, Path]:
-    """Return where the model of each C goes: the target itself when there is one, else NAME.C=VALUE with the same
-    ending.
-    """
+def paths_by_C(target: Path, values: list[float]) -> dict[float, Path]:
+    """Return the path of the model of each C: ``target`` for a single C, else NAME.C=VALUE with the same suffix."""
     if len(values) == 1:
         return {values[0]: target}
     return {C: target.with_name(f"{target.stem}.C={C:g}{target.suffix}") for C in values}
 
 
 def run_folder(model: Path) -> Path:
-    """Return where the record of the fit of a model lies."""
+    """Return the folder with the record of the run that wrote ``model``."""
     return model.with_name(model.name + ".run")
 
 
 def model_paths(job: FitJob, costs: list[float]) -> list[Path]:
-    """Return every file a fit writes a model to, its folder apart: one for each C, and the best one where there is a
-    choice.
-    """
+    """Return all paths of models outside the folder of the run: one for each C, and with --validation that of the best C."""
     target = Path(job.model)
-    return sorted({*path_names(target, costs).values(), *([target] if job.validation is not None else [])})
+    return sorted({*paths_by_C(target, costs).values(), *([target] if job.validation is not None else [])})
 
 
 def write_outputs(
-    job: FitJob, plan: Plan, training: Training, models: Mapping[float, Model], most: Callable[[], int]
+    job: FitJob, plan: Plan, training: Training, models: Mapping[float, Model], get_peak: Callable[[], int]
 ) -> None:
-    """Write record and models, and take the peak of the training from ``most`` on the way. Raises StorageError."""
+    """Write the record and the models. Raises StorageError.
+
+    ``get_peak`` returns the peak memory in bytes so far; it is called after the first copies of the models are written.
+    """
     target, costs = Path(job.model), plan.costs
     run = run_folder(target)
     durable.write_file(run / JOB, json.dumps(plain_settings(job), indent=1).encode())
     durable.write_file(run / PLAN, json.dumps(plan.facts(), indent=1).encode())
-    copies, paths = path_names(run / COPY, costs), path_names(target, costs)
+    copies, paths = paths_by_C(run / COPY, costs), paths_by_C(target, costs)
     for C, model in models.items():
         model.save(copies[C])
-    training.peak = max(training.peak, most())
-    certificate = {**summary(training, plan), "problems": certificates_of(training)}
+    training.peak = max(training.peak, get_peak())
+    certificate = {**summary(training, plan), "problems": describe_certificates(training)}
     durable.write_file(run / CERTIFICATE, json.dumps(certificate, indent=1).encode())
     for C, model in models.items():
         model.save(paths[C])
     if job.validation is not None and len(models) > 1:
-        models[best_cost(plan, training)].save(target)
+        models[find_best_C(plan, training)].save(target)
 
 
 def summary(training: Training, plan: Plan) -> JsonObject:
-    """Return how a run ended, as plain JSON: what the last line of a fit says."""
+    """Return the final status and figures of a run as plain JSON; the last line of ``fit`` shows them."""
     worst = max((c for run in training.runs if (c := run.certificate) is not None), key=lambda c: c.gap)
-    busy = 1.0 - training.waited / training.seconds if training.seconds else 1.0
-    simplex = "simplex_gap" in worst.facts
+    compute_share = 1.0 - training.waited / training.seconds if training.seconds else 1.0
+    has_simplex_gap = "simplex_gap" in worst.facts
     return {
         "status": training.status.value,
         "gap": worst.gap,
@@ -116,43 +115,43 @@ def summary(training: Training, plan: Plan) -> JsonObject:
         "limit": plan.memory.limit,
         "bytes_read": training.bytes_read,
         "reads_repeated": training.reads_repeated,
-        "compute_share": busy,
-        "validation": _validation(plan, training),
-        "simplex": [worst.facts["simplex_gap"], worst.facts["seen_gap"]] if simplex else None,
+        "compute_share": compute_share,
+        "validation": _describe_validation(plan, training),
+        "simplex": [worst.facts["simplex_gap"], worst.facts["seen_gap"]] if has_simplex_gap else None,
     }
 
 
-def models_of(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
+def build_models(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
     """Return the models of a training, one for each C."""
-    weights, expansion = function_of(plan, training)
+    weights, expansion = weights_and_expansion(plan, training)
     pairs = plan.problems[0].kind.votes
     model = Model(weights, plan.class_names, _provenance(job, store, plan, training), expansion, pairs=pairs)
-    return models_by_C(model, plan.problems)
+    return split_by_C(model, plan.problems)
 
 
-def models_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
-    """Return what was fitted for all values of C at once, taken apart; certificates go with the models they are of.
+def split_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
+    """Return one model for each C from a model with the weights of all problems; certificates go with their model.
 
-    The classes of a model are in sorted order, whatever order a store met them in; pairs are solved in that order.
+    Classes are sorted, because their order in the store is arbitrary; one-vs-one problems are in sorted order already.
     """
-    found = {}
-    classes, of_rows = model.classes, [problem for problem in problems for _ in problem.kind.positives]
+    models = {}
+    classes, problem_of_row = model.classes, [problem for problem in problems for _ in problem.kind.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
-        mine = [row for row, problem in enumerate(of_rows) if problem.C == C]
+        rows = [row for row, problem in enumerate(problem_of_row) if problem.C == C]
         certificates = [c for c in model.provenance.get("certificates", []) if c["C"] == C]
-        if len(mine) > 1 and not model.pairs:
-            order = sorted(range(len(mine)), key=lambda k: sort_key(model.classes[k]))
+        if len(rows) > 1 and not model.pairs:
+            order = sorted(range(len(rows)), key=lambda k: sort_key(model.classes[k]))
             classes = tuple(model.classes[k] for k in order)
-            mine = [mine[k] for k in order]
+            rows = [rows[k] for k in order]
             certificates = [certificates[k] for k in order] if len(certificates) > 1 else certificates
         provenance = model.provenance | {"certificates": certificates}
-        found[C] = replace(model, weights=model.weights[mine], classes=classes, provenance=provenance)
-    return found
+        models[C] = replace(model, weights=model.weights[rows], classes=classes, provenance=provenance)
+    return models
 
 
-def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
-    """Return weights, one row a decision value, the constant last, and what they are weights of: kernel points, or
-    None for columns.
+def weights_and_expansion(plan: Plan, training: Training) -> tuple[Float64, Expansion | None]:
+    """Return the weights of a model, one row per decision value with the intercept last, and the kernel expansion to
+    which they belong; None for weights of columns.
     """
     rows, first = [], plan.problems[0]
     solutions = [plan.solver.solution(run.state) for run in training.runs]
@@ -166,7 +165,7 @@ def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | No
         return weights, expansion
     for solution in solutions:
         assert isinstance(solution, LinearSolution)
-        rows.append(fold_rows(plan, solution.w))
+        rows.append(to_model_rows(plan, solution.w))
     weights = np.concatenate(rows)
     weights[:, -1] -= first.kind.decision_margin(first.loss)
     return weights, plan.features.expansion
@@ -175,32 +174,35 @@ def function_of(plan: Plan, training: Training) -> tuple[Float64, Expansion | No
 def build_expansion(
     kernel: Kernel, columns: int, inner: Raw | Standardized, solutions: list[SupportSolution]
 ) -> tuple[Float64, Expansion]:
-    """Return weights (problems, points + 1) and the points that all problems share, each support row once."""
+    """Return the weights (problems, points + 1) and the kernel expansion of the union of all support rows.
+
+    Raises DataError if no row has a coefficient.
+    """
     from streamsvm.compute.blocks.selection import take_rows
     from streamsvm.features.expansion import Expansion
 
     index = np.unique(np.concatenate([s.numbers for s in solutions]))
-    if not len(index):  # of some problems alone, such as that of a class without weight, a constant is an answer
+    if not len(index):  # a constant is accepted for some of the problems, such as that of a class without weight
         raise DataError(
             "the best function is the same for every row: no row has a coefficient",
-            hint="a class may have no weight at all, all numbers be within epsilon of one, or C be too small for float64: "
-            "check the weights, lower epsilon, raise C",
+            hint="check that no class weight is 0, lower epsilon (all numbers to predict may be within epsilon of one value), "
+            "or raise C (it may be too small for float64)",
         )
     weights = np.zeros((len(solutions), len(index) + 1))
     rows, known = [], np.empty(0, np.int64)
     for k, s in enumerate(solutions):
         weights[k, np.searchsorted(index, s.numbers)] = s.coefficients
         weights[k, -1] = s.intercept
-        fresh = np.flatnonzero(~np.isin(s.numbers, known))
-        rows.append(take_rows(s.points, fresh) if len(fresh) < len(s.numbers) else s.points)
-        known = np.concatenate([known, s.numbers[fresh]])
+        new = np.flatnonzero(~np.isin(s.numbers, known))
+        rows.append(take_rows(s.points, new) if len(new) < len(s.numbers) else s.points)
+        known = np.concatenate([known, s.numbers[new]])
     points = take_rows(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     points = points._replace(bias=0.0)
-    return weights, Expansion(_name_of(kernel), parameters_of(kernel), points, columns, shift, scale)
+    return weights, Expansion(_kernel_name(kernel), parameters_of(kernel), points, columns, shift, scale)
 
 
-def _name_of(kernel: Kernel) -> str:
+def _kernel_name(kernel: Kernel) -> str:
     """Return the name of a kernel in the registry."""
     return next(name for name in KERNELS if KERNELS[name] is type(kernel))
 
@@ -208,9 +210,9 @@ def _name_of(kernel: Kernel) -> str:
 def _provenance(job: FitJob, store: Store, plan: Plan, training: Training) -> JsonObject:
     return {
         "store": {"digest": store.digest, "rows": store.layout.rows},
-        "settings": settings_of(job),
+        "settings": describe_settings(job),
         "status": training.status.value,
-        "certificates": certificates_of(training),
+        "certificates": describe_certificates(training),
         "validation": validation_facts(plan, training),
         "encoding": store.facts.get("encoding"),
         "names": store.facts.get("names"),
@@ -219,11 +221,11 @@ def _provenance(job: FitJob, store: Store, plan: Plan, training: Training) -> Js
     }
 
 
-def certificates_of(training: Training) -> list[JsonObject]:
-    """Primal, dual, gap and rounding of every problem, as plain JSON; the gap counts the rounding.
+def describe_certificates(training: Training) -> list[JsonObject]:
+    """Return primal, dual, gap and rounding of every problem as plain JSON; the gap includes the rounding.
 
-    ``problem`` is its number in the whole fit, the row of a file of dual variables: a model holds those of one C only,
-    and has its classes in an order of its own.
+    The field ``problem`` is the number of the problem in the whole fit, and its row in a file of dual variables. It is
+    needed because a model has the certificates of one C only, in the order of its sorted classes.
     """
     return [
         {
@@ -242,14 +244,14 @@ def certificates_of(training: Training) -> list[JsonObject]:
     ]
 
 
-def settings_of(job: FitJob) -> JsonObject:
-    """Return all settings but those that say how the run was managed, as plain JSON; files by their content.
+def describe_settings(job: FitJob) -> JsonObject:
+    """Return the settings that a model records, as plain JSON; files are given by the digest of their content.
 
-    What things are called is in the folder of the run: the same fit under other names gives the same file.
+    They contain no paths, so that the same fit with other paths writes the same file. The folder of the run has the paths.
     """
-    left_out = {*MANAGEMENT, *PLACES}
-    plain = {name: value for name, value in plain_settings(job).items() if name not in left_out}
-    return plain | {name: _content(plain[name]) for name in FILES if isinstance(plain[name], str)}
+    excluded = {*RUN_SETTINGS, *LOCATION_SETTINGS}
+    plain = {name: value for name, value in plain_settings(job).items() if name not in excluded}
+    return plain | {name: _digest_input(plain[name]) for name in FILE_SETTINGS if isinstance(plain[name], str)}
 
 
 def plain_settings(job: FitJob) -> JsonObject:
@@ -258,8 +260,8 @@ def plain_settings(job: FitJob) -> JsonObject:
     return settings
 
 
-def _content(name: str) -> str:
-    """Return the digest of a store or of a file that a fit reads. Raises what opening a store raises, StorageError."""
+def _digest_input(name: str) -> str:
+    """Return the digest of a store or of a file that a fit reads. Raises StorageError and the errors of ``open_store``."""
     path = Path(name)
     if not is_file(path):
         return str(open_store(path).digest)
@@ -267,88 +269,91 @@ def _content(name: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _validation(plan: Plan, training: Training) -> JsonObject | None:
-    """Return what the held-out rows say; of a regression with the name of the error, which is no share."""
-    found = validation_facts(plan, training)
-    return {"measure": "RMSE"} | found if found is not None and plan.layout.numeric else found
+def _describe_validation(plan: Plan, training: Training) -> JsonObject | None:
+    """Return the scores on held-out rows; for regression with the name of the metric, as "error" suggests a fraction."""
+    facts = validation_facts(plan, training)
+    return {"measure": "RMSE"} | facts if facts is not None and plan.layout.numeric else facts
 
 
 def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> list[Output]:
-    """Return all a fit writes; a resumed one goes on with what an earlier run of the same fit has written, and needs
-    no leave.
+    """Return all outputs of a fit. A resumed fit may replace the outputs of the earlier run without --overwrite.
 
-    ``checkpoint``: whether there is one of that run. Without it a model is the run's own if it was asked for no more
-    than now: what is made anew then comes at least as far.
+    ``checkpoint``: whether the earlier run left a checkpoint. Without one, a model at the path may be replaced only if
+    no limit of this job is smaller than the limits it was fitted with, so that the new fit gets at least as far.
     """
     outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
-    left = {path: _find_model_of(job, store, path) if job.resume else None for path in model_paths(job, costs)}
-    ours = {path: model is not None and (checkpoint or _goes_as_far(job, model)) for path, model in left.items()}
-    outputs += [Output(path, MODEL, continues=own) for path, own in ours.items()]
-    beside = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
-    for path, (name, kind) in beside.items():
+    earlier = {path: _load_matching_model(job, store, path) if job.resume else None for path in model_paths(job, costs)}
+    replaceable = {
+        path: model is not None and (checkpoint or _has_no_smaller_limit(job, model)) for path, model in earlier.items()
+    }
+    outputs += [Output(path, MODEL, continues=may_replace) for path, may_replace in replaceable.items()]
+    others = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
+    for path, (name, kind) in others.items():
         if path is not None:
-            own = checkpoint or (all(ours.values()) and path == _find_recorded_path(job, name))
-            outputs.append(Output(Path(path), kind, continues=own))
+            may_replace = checkpoint or (all(replaceable.values()) and path == _find_recorded_path(job, name))
+            outputs.append(Output(Path(path), kind, continues=may_replace))
     return outputs
 
 
-def notice_lost_checkpoint(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
-    """Return one line for a resumed fit that found models of its own, but nothing to go on from. Empty if not."""
-    if not job.resume or checkpoint or not any(_find_model_of(job, store, path) for path in model_paths(job, costs)):
+def lost_checkpoint_notice(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
+    """Return one line if a resumed fit found models of the earlier run, but no checkpoint; else empty."""
+    if (
+        not job.resume
+        or checkpoint
+        or not any(_load_matching_model(job, store, path) for path in model_paths(job, costs))
+    ):
         return ()
-    return ("the run that had ended left no checkpoint: the fit was made anew, and its models replaced",)
+    return ("the earlier run has ended and left no checkpoint: the fit started again, and its models were replaced",)
 
 
 def read_finished_run(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[float, Model]] | None:
-    """Return what an earlier run of the same fit has left, if it has come to its end; None if there is something left
-    to do.
+    """Return the training and the models of an earlier run of the same fit; None unless that run finished all this job
+    asks for.
     """
     target = Path(job.model)
-    if any(_find_model_of(job, store, path) is None for path in model_paths(job, plan.costs)):
+    if any(_load_matching_model(job, store, path) is None for path in model_paths(job, plan.costs)):
         return None
-    models = {C: load(path) for C, path in path_names(target, plan.costs).items()}
+    models = {C: load(path) for C, path in paths_by_C(target, plan.costs).items()}
     try:
         record = json.loads((run_folder(target) / CERTIFICATE).read_text(encoding="utf-8"))
         training = _restore_training(record, plan)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     certificates = [c for model in models.values() for c in model.provenance["certificates"]]
-    certificates.sort(key=lambda found: found.get("problem", 0))
-    by_itself = training.status in {Status.CONVERGED, Status.PATIENCE}
-    calibrated = not not_calibrated(job, models)
-    more = (
-        not calibrated
-        if by_itself
-        else training.status == Status.ASKED or any(_differ(job, model, STOPPING) for model in models.values())
-    )
-    without_dual = job.dual is not None and not Path(job.dual).is_file()
-    return None if more or without_dual or certificates != record["problems"] else (training, models)
+    certificates.sort(key=lambda certificate: certificate.get("problem", 0))
+    if training.status in {Status.CONVERGED, Status.PATIENCE}:
+        must_continue = bool(missing_calibration_notice(job, models))
+    else:
+        has_new_limits = any(_settings_differ(job, model, LIMIT_SETTINGS) for model in models.values())
+        must_continue = training.status == Status.ASKED or has_new_limits
+    lacks_dual = job.dual is not None and not Path(job.dual).is_file()
+    return None if must_continue or lacks_dual or certificates != record["problems"] else (training, models)
 
 
-def _goes_as_far(job: FitJob, model: Model) -> bool:
-    """Return whether none of the limits of a job is less than that of the fit that made the model."""
-    made, asked = model.provenance["settings"], settings_of(job)
-    limits = [(asked[name], made.get(name)) for name in STOPPING]
-    return all(isinstance(then, int | float) and now >= then for now, then in limits)
+def _has_no_smaller_limit(job: FitJob, model: Model) -> bool:
+    """Return whether no limit of the job is smaller than the limit with which the model was fitted."""
+    before, now = model.provenance["settings"], describe_settings(job)
+    limits = [(now[name], before.get(name)) for name in LIMIT_SETTINGS]
+    return all(isinstance(earlier, int | float) and current >= earlier for current, earlier in limits)
 
 
 def _find_recorded_path(job: FitJob, name: str) -> str | None:
-    """Return what the earlier run in the folder of this one had written there, as its record names it."""
+    """Return the path in the setting ``name`` of the earlier run, from its record; None if there is no such record."""
     try:
-        found = json.loads((run_folder(Path(job.model)) / JOB).read_text(encoding="utf-8"))[name]
+        path = json.loads((run_folder(Path(job.model)) / JOB).read_text(encoding="utf-8"))[name]
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    return str(found)
+    return str(path)
 
 
-def _differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
-    """Return whether one of these settings of a job is not that of the fit that made the model."""
-    made, asked = model.provenance["settings"], json.loads(json.dumps(settings_of(job)))
-    return any(made.get(name) != asked[name] for name in names)
+def _settings_differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
+    """Return whether one of these settings of the job differs from the settings with which the model was fitted."""
+    before, now = model.provenance["settings"], json.loads(json.dumps(describe_settings(job)))
+    return any(before.get(name) != now[name] for name in names)
 
 
-def _find_model_of(job: FitJob, store: Store, path: Path) -> Model | None:
-    """Return the model at ``path``, if it was made of the same data with the same settings."""
+def _load_matching_model(job: FitJob, store: Store, path: Path) -> Model | None:
+    """Return the model at ``path`` if it was fitted to the same data with the same settings; else None."""
     try:
         model = load(path)
     except StreamSVMError:
@@ -356,30 +361,30 @@ def _find_model_of(job: FitJob, store: Store, path: Path) -> Model | None:
     settings, data = model.provenance.get("settings"), model.provenance.get("store")
     if not isinstance(settings, dict) or not isinstance(data, dict):
         return None
-    shaping = [name for name in settings_of(job) if name not in FREE]
-    return model if not _differ(job, model, shaping) and data.get("digest") == store.digest else None
+    names = [name for name in describe_settings(job) if name not in CHANGEABLE]
+    return model if not _settings_differ(job, model, names) and data.get("digest") == store.digest else None
 
 
-def _certificate(found: JsonObject, facts: JsonObject) -> Certificate:
-    """Return the certificate a record tells of."""
+def _read_certificate(found: JsonObject, facts: JsonObject) -> Certificate:
+    """Return the certificate in a record of the run."""
     return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
 
 
 def _restore_training(record: JsonObject, plan: Plan) -> Training:
-    """Return the training a record tells of. Raises KeyError, ValueError, TypeError for what is no record of this
-    plan.
-    """
+    """Return the training in a record of the run. Raises KeyError, ValueError, TypeError for a record of another plan."""
     facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
     runs = [
-        ProblemRun(problem, None, _certificate(found, facts), done=True)
+        ProblemRun(problem, None, _read_certificate(found, facts), done=True)
         for problem, found in zip(plan.problems, record["problems"], strict=True)
     ]
     training = Training(runs, Status(record["status"]))
     for name in ("passes", "seconds", "peak", "bytes_read", "reads_repeated"):
         setattr(training, name, record[name])
     training.waited = (1.0 - record["compute_share"]) * training.seconds
-    said = record["validation"]
-    if said is not None:
-        scores = said["errors"] if "errors" in said else said["scores"]
-        training.validation_state = {repr(C): {"score": scores[f"{C:g}"], "pass": said["pass"]} for C in plan.costs}
+    validation = record["validation"]
+    if validation is not None:
+        scores = validation["errors"] if "errors" in validation else validation["scores"]
+        training.validation_state = {
+            repr(C): {"score": scores[f"{C:g}"], "pass": validation["pass"]} for C in plan.costs
+        }
     return training

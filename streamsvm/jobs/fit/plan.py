@@ -1,9 +1,9 @@
-"""The plan of a fit, made before anything is read: what is solved, by which solver, on which features, in how much
-memory, and why.
+"""Plan a fit before any row is read: the problems, the solver, the features, the memory, and the reasons.
 
-The order of decisions: problems (``problems``), solver (``solver``), features and where they are kept
-(``embed.plan``), memory (``memory``). Where no memory limit is stated, small data has the same plan on every machine
-that has room for it; else what the machine has free decides, and the plan states the limit that was taken.
+Decisions are made in this order: problems (``problems``), solver (``solver_choice``), features and where they are
+stored (``embed.plan``), memory (``memory``). Without --memory the plan for small data is the same on every machine with
+enough memory. For larger data the memory limit is derived from this machine's free memory, and the plan records it
+(``Plan.derived_limit``).
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ from streamsvm.jobs.embed.plan import (
     UNIFORM,
     Choice,
     NystromRequest,
-    check_labels_unseen,
+    check_no_label_leakage,
     choose_embedding,
     request_features,
     scale_for_kernel,
     undo_column_offsets,
     wants_landmarks,
 )
-from streamsvm.jobs.fit.memory import fit_to_memory, most_landmarks, remedy_for
+from streamsvm.jobs.fit.memory import fit_to_memory, max_landmarks, suggest_smaller_chunks
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import (
     bias_value,
     build_problems,
+    choose_target_center,
     describe_task,
     effective_nu,
+    restore_column_offsets,
     start_from_model,
-    target_center,
-    undo_offsets,
 )
 from streamsvm.jobs.fit.solver_choice import (
     MANY_LANDMARKS,
@@ -90,58 +90,63 @@ if TYPE_CHECKING:
     from streamsvm.features.nystrom import Embedded, Nystrom
 
 
-ROOM = 0.1
-"""Of the tolerance: what linear solvers leave for the rounding that is added when they have ended."""
-FINE = 1e-6
-"""A tolerance below which rounding in float64 is felt too."""
-PLAIN = "float32"
-"""The type of embedded features that are those of the map, but for rounding."""
+ROUNDING_RESERVE = 0.1
+"""Fraction of the tolerance that is reserved for rounding error, which is measured only after the solver has stopped."""
+FLOAT64_SENSITIVE_TOLERANCE = 1e-6
+"""Tolerance below which even the rounding error of float64 is significant."""
+UNQUANTIZED = "float32"
+"""The dtype of features on disk that are stored without quantization."""
 NO_ROOM_FOR_GREEDY = "choosing them by labels does not fit the memory"
-"""Why landmarks are drawn evenly where labels might choose them."""
-EVENLY_DRAWN = "landmarks were drawn evenly (--sampling uniform), as choosing them by labels does not fit the memory"
-"""What a user is told then."""
-SMALLER = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
-"""What a fit can do where the disk has no room for an embedding."""
+"""The reason recorded where ``auto`` samples landmarks uniformly because greedy sampling needs too much memory."""
+UNIFORM_SAMPLING_NOTICE = (
+    "landmarks were drawn uniformly at random (--sampling uniform), as choosing them by labels (--sampling greedy) does "
+    "not fit the memory"
+)
+"""The notice to the user in that case."""
+DISK_FULL_HINT = "make the features in every pass (--embedding fly), or use --embedding-dtype int8"
+"""The hint of the error when the disk has no room for an embedding."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything decided before the first read."""
+    """Everything that is decided before the first row is read."""
 
     problems: list[Problem]
-    """What is solved, by C and then by class."""
+    """The problems to solve, ordered by C and then by class."""
     class_names: tuple[str, ...]
-    """What the model's outcomes are called: two for one problem, else one a problem."""
+    """The class names of the model: both classes if the problem is binary, else one name per problem."""
     solver_name: str
-    """Its name in the registry."""
+    """The name of the solver in the registry."""
     solver: AnySolver
-    """With all its settings."""
+    """The solver with all its settings."""
     why: str
-    """Why this solver, in words."""
+    """The reason for the solver, in words."""
     features: FeatureMap
-    """From stored rows to what the solver sees; where there is a ``request``, only once its map is made."""
+    """The map from stored rows to the rows the solver sees; with a ``request``, a placeholder until that map is built."""
     memory: MemoryPlan
-    """What will be held in memory."""
+    """The memory the fit will use, term by term."""
     layout: Layout
-    """Of the store that is trained on."""
+    """The layout of the training store."""
     tolerance: float
-    """The relative gap that was asked for; problems have less where rounding will be added to theirs."""
+    """The requested relative gap. Problems get a smaller one if rounding error has to be added to their gap."""
     remedy: str
-    """What would help where the memory is not enough, beside more of it; the end of a sentence."""
+    """Alternatives to more memory, worded as the end of an error message."""
     request: NystromRequest | None = None
-    """The kernel features to be made before training; the problems have at most so many columns."""
+    """The kernel features to build before training; their number is an upper bound of the problems' columns."""
     embedding: Choice | None = None
-    """Where kernel features are kept, and why; None without such features."""
-    taken: int | None = None
-    """The memory limit that was taken because none was stated; None: one was stated, or the plan is the same under
-    every limit it fits.
+    """Where kernel features are stored, and why; None without kernel features."""
+    derived_limit: int | None = None
+    """The memory limit in bytes that was derived from free memory. None if --memory was given, or if the plan would be
+    the same under every limit that it fits.
     """
     writes_dual: bool = False
-    """Whether the dual variables are written: the certificate is then that of these, though others may prove more."""
+    """Whether the dual variables are written to a file. The certificate then has the dual value of the variables
+    written, even if a better dual bound is known.
+    """
     predicts: PredictionTask = TWO_CLASSES
-    """What the model predicts, as far as measures depend on it."""
+    """The facts about the prediction task on which metrics depend."""
     measure: Measure = ERROR
-    """What held-out rows judge by, where there are such."""
+    """The metric for held-out rows, if there are any."""
 
     def __repr__(self) -> str:
         return f"<Plan: {', '.join(f'{name} {text}' for name, text in self.summary().items())}>"
@@ -153,7 +158,7 @@ class Plan:
         return build_card("Plan", self.summary())
 
     def summary(self) -> dict[str, str]:
-        """Return the solver, the size of the data and the memory as short texts by name; ``facts`` has all of the plan."""
+        """Return the solver, the size of the data and the memory as short texts by name. ``facts`` returns the whole plan."""
         return {
             "solver": f"{self.solver_name} ({self.why})",
             "data": f"{self.layout.rows} rows x {self.layout.columns} columns",
@@ -163,35 +168,35 @@ class Plan:
 
     @property
     def kernel(self) -> Kernel | None:
-        """The kernel, exact or of landmarks; None of a linear fit."""
+        """The kernel, evaluated exactly or approximated by landmarks; None for a linear fit."""
         return self.problems[0].kernel if self.request is None else self.request.record
 
     @property
     def costs(self) -> list[float]:
-        """Every C there is a model for."""
+        """The different values of C; the fit writes one model for each."""
         return list(dict.fromkeys(problem.C for problem in self.problems))
 
     @property
     def sees_features_of_map(self) -> bool:
-        """Whether the solver sees the features of the map, and not what few bits have left of them on disk."""
-        return self.embedding is None or self.embedding.where != DISK or self.embedding.dtype == PLAIN
+        """Whether the solver sees unquantized features: computed in memory, or stored as float32."""
+        return self.embedding is None or self.embedding.where != DISK or self.embedding.dtype == UNQUANTIZED
 
     @property
     def positive(self) -> str | None:
-        """The positive class of two, where the measure depends on it."""
-        of_two = self.predicts.outcomes == BINARY and self.measure.has_positive
-        return self.class_names[self.predicts.positive] if of_two else None
+        """The positive class of a binary fit whose metric depends on it; else None."""
+        is_needed = self.predicts.outcomes == BINARY and self.measure.has_positive
+        return self.class_names[self.predicts.positive] if is_needed else None
 
     def _score(self) -> JsonObject:
-        """What held-out rows judge by, where that is not the usual measure."""
+        """Return the metric for held-out rows as plain JSON; empty for the default metric."""
         if self.measure in {ERROR, RMSE}:
             return {}
         return {"score": self.measure.name} | ({} if self.positive is None else {"positive": self.positive})
 
     def _why_sampling(self) -> JsonObject:
-        """Why landmarks are drawn as they are, where that was left to the plan."""
-        found = None if self.request is None else self.request.why_sampling
-        return {} if found is None else {"why_sampling": found}
+        """Return the reason for the sampling of landmarks as plain JSON; empty if the user chose the sampling."""
+        why = None if self.request is None else self.request.why_sampling
+        return {} if why is None else {"why_sampling": why}
 
     def facts(self) -> JsonObject:
         """Return the plan as plain JSON: the table of ``streamsvm plan``."""
@@ -211,7 +216,7 @@ class Plan:
             "memory": [{"term": t.name, "bytes": t.nbytes, "why": t.why} for t in self.memory.terms],
             "total": self.memory.total,
             "limit": self.memory.limit,
-            "limit_taken": self.taken is not None,
+            "limit_taken": self.derived_limit is not None,
             "fits": self.memory.total <= self.memory.limit,
             "threads": self.memory.threads,
             "row_state": "memory" if self.memory.resident else "file beside the run",
@@ -224,103 +229,103 @@ class Plan:
 
 
 def make_plan(job: FitJob, store: Store) -> Plan:
-    """Decide everything. Raises UsageError and DataError; ``memory.check`` is the caller's."""
-    plan = _first_that_fits(job, store) if job.memory is not None else _without_stated_limit(job, store)
+    """Return the plan of a fit. Raises UsageError and DataError.
+
+    The plan may exceed the memory limit: the caller must call ``plan.memory.check``.
+    """
+    plan = _with_automatic_solver(job, store) if job.memory is not None else _with_automatic_limit(job, store)
     if plan.request is None or plan.memory.total <= plan.memory.limit:
         return plan
-    most = landmarks_that_fit(job, store, plan.solver_name, plan.problems, plan.request)
-    return replace(plan, remedy=f"{plan.remedy}, or --landmarks {most}")
+    landmarks = max_landmarks_in_limit(job, store, plan.solver_name, plan.problems, plan.request)
+    return replace(plan, remedy=f"{plan.remedy}, or --landmarks {landmarks}")
 
 
-def _without_stated_limit(job: FitJob, store: Store) -> Plan:
-    """Return the plan where no memory limit is stated: of small data the same on every machine that has room for it.
+def _with_automatic_limit(job: FitJob, store: Store) -> Plan:
+    """Return the plan of a job without --memory.
 
-    Where the data is not small, or the room is missing, what this machine has decides, and the plan has the limit that
-    was taken.
+    For small data it is the same plan on every machine with enough memory. Otherwise it depends on the free memory of
+    this machine, and records the limit derived from it.
     """
     limit = budget.memory_limit(None)
-    if wants_landmarks(job):  # where features are kept depends on what is measured here
-        plan = _first_that_fits(job, store)
-        small = plan.memory.total <= min(budget.SMALL, limit) and not _gave_up_greedy(plan)
-        return plan if small else with_limit_taken(job, store, limit)
+    if wants_landmarks(job):  # measurements on this machine decide where features are stored
+        plan = _with_automatic_solver(job, store)
+        is_small = plan.memory.total <= min(budget.SMALL, limit) and not _lacks_memory_for_greedy(plan)
+        return plan if is_small else with_derived_limit(job, store, limit)
     with budget.assuming_limit(budget.UNLIMITED):
-        plan = _first_that_fits(job, store)
+        plan = _with_automatic_solver(job, store)
     if plan.memory.total > min(budget.SMALL, limit):
-        return with_limit_taken(job, store, limit)
+        return with_derived_limit(job, store, limit)
     retain = store.layout.bytes_per_pass <= budget.page_cache_bytes(limit)
     return replace(plan, memory=replace(plan.memory, limit=limit, retain=retain))
 
 
-def with_limit_taken(job: FitJob, store: Store, limit: int) -> Plan:
-    """Return the plan under the limit that is taken, in whole MiB, so that it can be stated to the same effect."""
+def with_derived_limit(job: FitJob, store: Store, limit: int) -> Plan:
+    """Return the plan under a derived memory limit, rounded to whole MiB, so that passing it as --memory reproduces it."""
     limit = limit // budget.MIB * budget.MIB or limit
-    return replace(_first_that_fits(replace(job, memory=limit), store), taken=limit)
+    return replace(_with_automatic_solver(replace(job, memory=limit), store), derived_limit=limit)
 
 
-def state_choices(job: FitJob, plan: Plan) -> FitJob:
-    """Return the job with what was taken where it leaves that to us, so that stating it repeats the fit.
+def pin_automatic_choices(job: FitJob, plan: Plan) -> FitJob:
+    """Return the job with automatic choices made explicit, so that running it reproduces the fit.
 
-    That is the memory limit where it has decided the plan, and how landmarks are drawn.
+    The choices are the memory limit, if the plan depends on it, and the sampling of landmarks.
     """
-    if plan.taken is not None:
-        job = replace(job, memory=plan.taken)
+    if plan.derived_limit is not None:
+        job = replace(job, memory=plan.derived_limit)
     if plan.request is not None and plan.request.file is None and job.sampling == AUTO_SAMPLING:
         job = replace(job, sampling=plan.request.sampling)
     return job
 
 
-def limit_notice(plan: Plan) -> tuple[str, ...]:
-    """Return lines where memory has decided how the fit is made: a limit that nobody stated, or too little for
-    landmarks by labels.
-    """
+def memory_notices(plan: Plan) -> tuple[str, ...]:
+    """Return a notice if the plan depends on a derived memory limit, and one if memory was short for greedy sampling."""
     lines = []
-    if plan.taken is not None:
-        taken = mib(plan.taken)
+    if plan.derived_limit is not None:
+        limit = mib(plan.derived_limit)
         lines.append(
-            f"no --memory was given: {taken} was taken, from what this machine has free, and may decide solver and result; "
-            f"--memory {taken} repeats it"
+            f"no --memory was given: {limit} is used, from the free memory of this machine; the choice of solver and the "
+            f"result may depend on it; --memory {limit} repeats this fit"
         )
-    if _gave_up_greedy(plan):
-        lines.append(EVENLY_DRAWN)
+    if _lacks_memory_for_greedy(plan):
+        lines.append(UNIFORM_SAMPLING_NOTICE)
     return tuple(lines)
 
 
-def _gave_up_greedy(plan: Plan) -> bool:
-    """Return whether landmarks are not drawn by labels for want of memory alone."""
+def _lacks_memory_for_greedy(plan: Plan) -> bool:
+    """Return whether lack of memory is the only reason why landmarks are not sampled greedily."""
     return plan.request is not None and plan.request.why_sampling == NO_ROOM_FOR_GREEDY
 
 
-def _with_landmarks_that_fit(job: FitJob, store: Store) -> Plan:
-    """Return the plan with landmarks as ``auto`` has them drawn, evenly where choosing them does not fit the memory."""
+def _with_automatic_sampling(job: FitJob, store: Store) -> Plan:
+    """Return the plan; ``auto`` sampling is greedy if that fits the memory, else uniform."""
     plan = plan_with(job, store)
-    given_up = job.sampling == AUTO_SAMPLING and plan.memory.total > plan.memory.limit
-    if not given_up or plan.request is None or plan.request.sampling != GREEDY:
+    exceeds_memory = job.sampling == AUTO_SAMPLING and plan.memory.total > plan.memory.limit
+    if not exceeds_memory or plan.request is None or plan.request.sampling != GREEDY:
         return plan
     plan = plan_with(replace(job, sampling=UNIFORM), store)
-    assert plan.request is not None, "there is one whatever the sampling"
+    assert plan.request is not None, "the sampling does not decide whether there are landmarks"
     return replace(plan, request=replace(plan.request, why_sampling=NO_ROOM_FOR_GREEDY))
 
 
-def _first_that_fits(job: FitJob, store: Store) -> Plan:
-    """Return the plan with the first choice of solver, or where that is second order and does not fit with coordinate
-    descent.
+def _with_automatic_solver(job: FitJob, store: Store) -> Plan:
+    """Return the plan with the preferred solver; if that is Newton's method and does not fit the memory, with dual
+    coordinate descent.
     """
-    plan = _with_landmarks_that_fit(job, store)
-    chosen = job.solver == "auto" and plan.solver_name == "newton" and plan.problems[0].regularizer.is_squared_norm
+    plan = _with_automatic_sampling(job, store)
+    may_replace = job.solver == "auto" and plan.solver_name == "newton" and plan.problems[0].regularizer.is_squared_norm
     if plan.request is not None:
-        chosen = chosen and plan.request.landmarks > MANY_LANDMARKS
-    rowless = plan.request is None and is_short_of_rows(store.layout, plan.solver.memory_settings())
-    if chosen and (plan.memory.total > plan.memory.limit or rowless):
+        may_replace = may_replace and plan.request.landmarks > MANY_LANDMARKS
+    short_of_rows = plan.request is None and is_short_of_rows(store.layout, plan.solver.memory_settings())
+    if may_replace and (plan.memory.total > plan.memory.limit or short_of_rows):
         why = "second order does not fit the memory: dual coordinate descent"
-        return replace(_with_landmarks_that_fit(replace(job, solver="dcd"), store), why=why)
+        return replace(_with_automatic_sampling(replace(job, solver="dcd"), store), why=why)
     return plan
 
 
 def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
-    """Return the plan with the solver the job names, or the one that is chosen first, whether it fits the memory or
-    not.
+    """Return the plan with the solver that the job names, or with the preferred one, even if it exceeds the memory limit.
 
-    ``exact``: with kernel features in float64, made in every pass.
+    ``exact``: the kernel features are float64 and computed in every pass.
     """
     layout, job = store.layout, replace(job, embedding=FLY) if exact else job
     problems, names = build_problems(job, layout)
@@ -329,20 +334,20 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     features = choose_features(job, store)
     request = request_features(job, store, features, bias_value(job))
     if job.needs_scores:
-        check_labels_unseen(store, request, "--threshold" if job.calibrate is None else "--calibrate")
+        check_no_label_leakage(store, request, "--threshold" if job.calibrate is None else "--calibrate")
     kernel = make_exact_kernel(job, solver, store, features)
     if not solver.exact_kernel and _may_need_exact_features(job, request):
-        problems = [replace(problem, tolerance=(1.0 - ROOM) * problem.tolerance) for problem in problems]
+        problems = [replace(problem, tolerance=(1.0 - ROUNDING_RESERVE) * problem.tolerance) for problem in problems]
     if job.warm_start is not None:
-        where = job.warm_start
+        path = job.warm_start
         check_warm_start(solver, solver_name, request)
-        problems = start_from_model(load(Path(where)), where, solver, store, features, problems, names)
+        problems = start_from_model(load(Path(path)), path, solver, store, features, problems, names)
     if effective_nu(job) is not None and job.one_class and kernel is None and request is None:
-        problems = [undo_offsets(problem, features, store) for problem in problems]
+        problems = [restore_column_offsets(problem, features, store) for problem in problems]
     if kernel is not None:
         features = scale_for_kernel(kernel, features, store)
         reach = typical_reach(features, store)
-        center = target_center(solver, store)
+        center = choose_target_center(solver, store)
         problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
         if center:
             problems = [replace(problem, kind=Regression(center)) for problem in problems]
@@ -350,41 +355,44 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     embedding = None
     if request is not None:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
-        expected = estimate_passes(solver, problems)
+        expected = estimate_feature_work(solver, problems)
         embedding = choose_embedding(job, store, request, expected)
-        request = replace(place_features(request, embedding.where, expected), exact=exact)
+        request = replace(set_feature_placement(request, embedding.where, expected), exact=exact)
     predicts = describe_task(problems, layout, job.positive)
     measure = choose_measure(job.score, predicts)
     if job.threshold is not None:
         choose_threshold_measure(job.threshold, predicts)
-    asked = solver
-    solver, memory = fit_to_memory(job, store, asked, problems, request)
-    if solver != asked:
+    preferred = solver
+    solver, memory = fit_to_memory(job, store, preferred, problems, request)
+    if solver != preferred:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items())}"
     why = "; ".join([why, *memory.short_of(count_wanted_threads(job.threads))])
-    remedy = remedy_for(layout, job)
+    remedy = suggest_smaller_chunks(layout, job)
     if solver.exact_kernel and not solver.max_support:
-        remedy += ", or a shorter model, --max-support 1000"
+        remedy += ", or a model with fewer support rows, --max-support 1000"
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding,
         writes_dual=job.dual is not None, predicts=predicts, measure=measure,
     )  # fmt: skip
 
 
-def start_plan_from(plan: Plan, store: Store, model: Model) -> Plan:
-    """Return the plan with a model in memory for its problems to start from. Raises UsageError, DataError."""
+def warm_start_from_model(plan: Plan, store: Store, model: Model) -> Plan:
+    """Return the plan with its problems warm-started from ``model``. Raises UsageError, DataError."""
     solver, features = plan.solver, plan.features
     check_warm_start(solver, plan.solver_name, plan.request)
-    assert isinstance(features, Raw | Standardized)  # kernel features do not start from a model
+    assert isinstance(features, Raw | Standardized)  # ``check_warm_start`` refuses kernel features
     problems = start_from_model(model, "the model", solver, store, features, plan.problems, plan.class_names)
     return replace(plan, problems=problems)
 
 
-def start_where_ended(plan: Plan, ended: Plan, training: Training) -> Plan:
-    """Return the plan of a fit from where it has ended (``ended``), if its solver can start from weights."""
+def warm_start_from_training(plan: Plan, previous: Plan, training: Training) -> Plan:
+    """Return the plan warm-started from the solutions of a finished ``training`` by the plan ``previous``.
+
+    A plan whose solver cannot start from given weights is returned unchanged.
+    """
     if not plan.solver.warm_start:
         return plan
-    solutions = [ended.solver.solution(run.state) for run in training.runs]
+    solutions = [previous.solver.solution(run.state) for run in training.runs]
     problems = [
         replace(problem, warm=solution.w.copy()) if isinstance(solution, LinearSolution) else problem
         for problem, solution in zip(plan.problems, solutions, strict=True)
@@ -393,16 +401,14 @@ def start_where_ended(plan: Plan, ended: Plan, training: Training) -> Plan:
 
 
 def _may_need_exact_features(job: FitJob, request: NystromRequest | None) -> bool:
-    """Return whether what rounding has done, which is found when the solver has ended, can be felt in the gap asked
-    for.
-    """
-    return request is not None or job.standardize or job.tolerance < FINE
+    """Return whether rounding error, known only after the solver has stopped, may be significant at the tolerance."""
+    return request is not None or job.standardize or job.tolerance < FLOAT64_SENSITIVE_TOLERANCE
 
 
 def choose_features(job: FitJob, store: Store) -> Raw | Standardized:
-    """Return the map from stored rows to what the solver sees."""
+    """Return the scaling of stored columns, by which the solver or the kernel sees the rows."""
     about_origin = bool(job.one_class) and job.kernel == "linear"
-    found = choose_scaling(
+    scaling = choose_scaling(
         store,
         standardize=job.standardize,
         every=bool(job.standardize_all),
@@ -410,26 +416,26 @@ def choose_features(job: FitJob, store: Store) -> Raw | Standardized:
         centered_too=not about_origin,
     )
     linear = job.kernel == "linear" and not wants_landmarks(job)
-    return undo_column_offsets(found, store) if linear and found.bias == 0.0 else found
+    return undo_column_offsets(scaling, store) if linear and scaling.bias == 0.0 else scaling
 
 
-def fold_rows(plan: Plan, w: Float64) -> Float64:
-    """Return the rows of a model's weights that a problem's weights come to, one a decision value."""
+def to_model_rows(plan: Plan, w: Float64) -> Float64:
+    """Return the weights of a model for the solver's weights ``w`` of one problem: one row per decision value."""
     first = plan.problems[0]
-    return np.array([fold(plan, LinearSolution(row, first.bias)) for row in first.kind.decision_weights(w)])
+    return np.array([to_model_row(plan, LinearSolution(row, first.bias)) for row in first.kind.decision_weights(w)])
 
 
-def fold(plan: Plan, solution: LinearSolution) -> Float64:
-    """Return a row of a model's weights: of stored columns, or of kernel points; the constant last."""
-    found = plan.features.to_input_space(solution)
-    if isinstance(found, KernelSolution):
-        return np.append(found.coefficients, found.intercept)
-    return np.append(found.w[:-1], found.bias * found.w[-1])
+def to_model_row(plan: Plan, solution: LinearSolution) -> Float64:
+    """Return one row of a model's weights: of the stored columns or of the landmarks, and the intercept last."""
+    folded = plan.features.to_input_space(solution)
+    if isinstance(folded, KernelSolution):
+        return np.append(folded.coefficients, folded.intercept)
+    return np.append(folded.w[:-1], folded.bias * folded.w[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """How a fit has its embedding built."""
+    """Settings with which a fit builds its embedding."""
 
     dtype: str
     prefetch: int
@@ -437,13 +443,17 @@ class _Build:
     overwrite: bool = True
 
 
-def with_features(  # noqa: PLR0917  what ``fit`` has at hand
+def make_features(  # noqa: PLR0917
     job: FitJob, store: Store, plan: Plan, run: Path, report: Report, executor: Executor | None = None
 ) -> tuple[Store, Plan]:
-    """Return the store to train on and the plan with its map: as they are where there are no kernel features."""
+    """Return the store that the solver reads, and the plan with the map to kernel features.
+
+    The embedding is written into the folder ``run`` if the plan stores it on disk. Without kernel features both
+    are returned unchanged; of a store that is itself an embedding, the plan gets the map stored in it.
+    """
     request = plan.request
     if request is None:
-        return _of_embedding(job, store, plan)
+        return _with_stored_map(job, store, plan)
     from streamsvm.features.nystrom import Embedded
     from streamsvm.jobs.embed.build import Builder
     from streamsvm.jobs.embed.landmarks import make_map
@@ -451,38 +461,38 @@ def with_features(  # noqa: PLR0917  what ``fit`` has at hand
     if plan.embedding is not None and plan.embedding.where == DISK:
         build = _Build(plan.embedding.dtype, job.prefetch)
         place = run / "embedding.zarr"
-        found = Builder(store, request, place, build, report, executor, remedy=SMALLER).build()
-        features = Embedded(found.projection, bias_value(job))
-        seen: Store = open_store(found.embedding)
-        retain = seen.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
+        built = Builder(store, request, place, build, report, executor, remedy=DISK_FULL_HINT).build()
+        features = Embedded(built.projection, bias_value(job))
+        training_store: Store = open_store(built.embedding)
+        retain = training_store.layout.bytes_per_pass <= budget.page_cache_bytes(plan.memory.limit)
         plan = replace(plan, memory=replace(plan.memory, retain=retain))
-        return seen, with_map(plan, features)
+        return training_store, with_map(plan, features)
     return store, with_map(plan, make_map(request, store, report, job.prefetch))
 
 
 def with_map(plan: Plan, features: Nystrom | Embedded) -> Plan:
-    """Return the plan of a fit that sees the data through a map that is made; its problems have the map's columns."""
+    """Return the plan with the map ``features``, which is now built; its problems get the columns of the map."""
     problems = [replace(problem, columns=features.columns) for problem in plan.problems]
     return replace(plan, features=features, problems=problems)
 
 
-def _of_embedding(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
-    """Return an embedding with the map it carries: the model will be one of the rows it was made from."""
-    seal = store.facts.get("map")
-    if seal is None:
+def _with_stored_map(job: FitJob, store: Store, plan: Plan) -> tuple[Store, Plan]:
+    """Return the store, and for an embedding the plan with its stored map, so that the model applies to the original rows."""
+    map_digest = store.facts.get("map")
+    if map_digest is None:
         return store, plan
     from streamsvm.features.mapfile import read_map
     from streamsvm.features.nystrom import Embedded
 
     if job.standardize:
         raise UsageError("an embedding is not standardized again", hint="leave out --standardize, or give it to embed")
-    assert isinstance(store, StoredFiles)  # only a store on disk has a map, and its rows are not held out
-    return store, replace(plan, features=Embedded(read_map(store.root, seal), bias_value(job)))
+    assert isinstance(store, StoredFiles)  # only stores on disk have a map, and rows of these cannot be held out
+    return store, replace(plan, features=Embedded(read_map(store.root, map_digest), bias_value(job)))
 
 
-def estimate_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
-    """Passes, and rows whose features they ask for in all; every problem asks for its own. None: for those of all
-    rows.
+def estimate_feature_work(solver: AnySolver, problems: list[Problem]) -> tuple[int, int] | None:
+    """Return the expected number of passes, and the number of rows whose features are computed, summed over all passes
+    and problems. None if every pass needs the features of all rows.
     """
     expected = solver.estimate_work(problems[0])
     if expected is None:
@@ -491,31 +501,34 @@ def estimate_passes(solver: AnySolver, problems: list[Problem]) -> tuple[int, in
     return passes, len(problems) * formed
 
 
-def place_features(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
-    """Return the request for features that are on disk, or made in every pass for a solver that expects so much of
-    them.
+def set_feature_placement(request: NystromRequest, where: str, expected: tuple[int, int] | None) -> NystromRequest:
+    """Return the request with the features stored on disk, or computed in every pass, as ``where`` says.
+
+    Features computed in every pass are handed over as low-rank factors if the solver has an estimate (``expected``) of
+    the rows whose features it needs.
     """
     return replace(request, factored=where == FLY and expected is not None, on_disk=where == DISK)
 
 
-def landmarks_that_fit(
+def max_landmarks_in_limit(
     job: FitJob, store: Store, solver_name: str, problems: list[Problem], request: NystromRequest
 ) -> int:
-    """Return how many landmarks memory leaves room for, with the solver that is taken for so many; 0 when there is
-    none.
+    """Return the largest number of landmarks that fits the memory limit, with the solver chosen for that number; 0 if
+    not even one fits.
 
-    Where features will be is measured for each number of them: if it is not said, there is room for both.
+    With ``auto``, measurements decide later whether features are stored on disk or computed in every pass, so that the
+    number must fit in both cases.
     """
     places = (DISK, FLY) if job.embedding == AUTO else (job.embedding,)
 
-    def most(name: str, landmarks: int) -> int:
+    def max_with_solver(name: str, upper_bound: int) -> int:
         solver = build_solver(job, name, problems[0])
-        asked = replace(request, landmarks=landmarks)
-        requests = [place_features(asked, place, estimate_passes(solver, problems)) for place in places]
-        return min(most_landmarks(job, store, solver, problems, one) for one in requests)
+        bounded = replace(request, landmarks=upper_bound)
+        requests = [set_feature_placement(bounded, place, estimate_feature_work(solver, problems)) for place in places]
+        return min(max_landmarks(job, store, solver, problems, placed) for placed in requests)
 
-    found = most(solver_name, request.landmarks)
-    if job.landmarks is None or not 0 < found <= MANY_LANDMARKS:
-        return found
-    taken, _ = choose_solver(replace(job, landmarks=found), store.layout, problems[0])
-    return found if taken == solver_name else most(taken, found + 1)
+    landmarks = max_with_solver(solver_name, request.landmarks)
+    if job.landmarks is None or not 0 < landmarks <= MANY_LANDMARKS:
+        return landmarks
+    chosen_name, _ = choose_solver(replace(job, landmarks=landmarks), store.layout, problems[0])
+    return landmarks if chosen_name == solver_name else max_with_solver(chosen_name, landmarks + 1)

@@ -1,8 +1,9 @@
-"""What a fit is made with, and the refusal to go on with one that was made with something else.
+"""Plan a resumed fit, and refuse to resume it with other data or settings.
 
-A run goes on only as what it was. Its identity - the settings that shape the result, the digest of the data, what the
-plan decided by looking at this machine - is part of every checkpoint; where the present one differs the differences are
-named and the run is refused. Settings that only say how long, in how much memory and how far ahead are not part of it.
+Every checkpoint holds the identity of its run: the settings that affect the result, the digest of the data, and the
+decisions of the plan that depend on the machine. A run is resumed only if its identity is the same; otherwise an error
+names the differences. Limits of time, passes and memory, and other settings that do not affect the result, are not part
+of the identity.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from streamsvm.errors import ConfigError, quote
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.fallback import FLOAT64, plan_fallback, plan_in_float64
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, make_plan, state_choices
+from streamsvm.jobs.fit.plan import Plan, make_plan, pin_automatic_choices
 from streamsvm.jobs.fit.problems import digest_warm_start
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS
 from streamsvm.types import Store
 
-MANAGEMENT = (
+RUN_SETTINGS = (
     "insecure_network",
     "resume",
     "checkpoint_every",
@@ -37,98 +38,99 @@ MANAGEMENT = (
     "threads",
     "report",
 )
-"""Settings that say how a run is managed."""
-FREE = (*MANAGEMENT, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
-"""Settings that may change from run to run; ``embedding`` is part of what the plan decided."""
-ARITHMETIC = "arithmetic"
-"""The part of the identity that says in what kernel features are made, where that is not float32."""
-SAMPLE = "sample"
-"""Rows in a solver's model, where it has one: fewer than it would like when memory was short."""
+"""Settings that control the run and do not affect the model."""
+CHANGEABLE = (*RUN_SETTINGS, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")
+"""Settings that may change when a run is resumed. The identity holds the plan's choice for ``embedding``."""
+ARITHMETIC_FIELD = "arithmetic"
+"""The field of the identity for the dtype of kernel features, if it is not float32."""
+SAMPLE_FIELD = "sample"
+"""The field of the identity for the sample size of the solver, which is smaller if memory was short."""
 CACHED, STREAMED = "kept in memory", "read in every pass"
-"""What an identity says of blocks. Checkpoints on disk hold these words."""
+"""Values of the field 'blocks' of the identity. They are written to checkpoints."""
 MIN_GROUPS = 2
-"""Groups of a row-wise solver on a cluster: with one there would be nothing to share out."""
-FEATURES = "features"
-"""The part of the identity that is known only when the features are."""
+"""Minimum number of groups of an online solver on a cluster: a single group could not be distributed."""
+FEATURES_FIELD = "features"
+"""The field of the identity for the digest of the feature map, known only after the map is built."""
 
 
-def shaping_settings(job: FitJob) -> JsonObject:
-    """Return the settings that shape the result, as plain JSON."""
+def result_settings(job: FitJob) -> JsonObject:
+    """Return the settings that affect the result, as plain JSON."""
     plain: JsonObject = msgspec.to_builtins(job)
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
-    return {name: value for name, value in lists.items() if name not in FREE}
+    return {name: value for name, value in lists.items() if name not in CHANGEABLE}
 
 
-def identity_of(job: FitJob, store: Store, plan: Plan) -> JsonObject:
-    """Return what a fit is made with, as plain JSON; without the features, which are not known yet.
+def fit_identity(job: FitJob, store: Store, plan: Plan) -> JsonObject:
+    """Return the identity of a fit as plain JSON, without the digest of the features, which are not built yet.
 
-    Where features in float64 start from is what those in float32 have come to, and no other model.
+    A training on float64 features starts from the result of the training on float32 features, so that its warm start is
+    not part of the identity.
     """
     exact = plan.request is not None and plan.request.exact
     return {
-        "settings": shaping_settings(job),
+        "settings": result_settings(job),
         "store": store.digest,
         "solver": plan.solver_name,
         "blocks": CACHED if plan.memory.cached else STREAMED,
         "embedding": None if plan.embedding is None else plan.embedding.where,
-        ARITHMETIC: FLOAT64 if exact else None,
+        ARITHMETIC_FIELD: FLOAT64 if exact else None,
         "warm start": None if exact else digest_warm_start(plan.problems),
-        SAMPLE: plan.solver.memory_settings().get(SAMPLE),
+        SAMPLE_FIELD: plan.solver.memory_settings().get(SAMPLE_FIELD),
     }
 
 
 def complete_identity(job: FitJob, store: Store, plan: Plan, saved: list[CheckpointFile]) -> JsonObject:
-    """Return the identity with the digest of the features. Raises ConfigError when it is not that of the checkpoint."""
-    identity = {**identity_of(job, store, plan), FEATURES: digest_features(plan)}
+    """Return the identity with the digest of the features. Raises ConfigError if it differs from that of the checkpoint."""
+    identity = {**fit_identity(job, store, plan), FEATURES_FIELD: digest_features(plan)}
     if saved:
-        refuse_other(saved[0].identity, identity)
+        check_same_identity(saved[0].identity, identity)
     return identity
 
 
 def plan_fit(
     job: FitJob, store: Store, saved: list[CheckpointFile], executor: Executor | None = None
 ) -> tuple[FitJob, Plan]:
-    """Return the job and the plan of a fit; of a resumed one, with what the first run decided by looking at its
-    machine.
+    """Return the job with its automatic choices made explicit, and its plan.
 
-    Raises ConfigError when the checkpoint was made with something else, and all that ``make_plan`` raises.
+    A resumed run keeps the choices that the first run made by the resources of its machine. Raises ConfigError if the
+    checkpoint was made with other data or settings, and all errors of ``make_plan``.
     """
     if not saved:
         plan = make_plan(job, store)
-        return state_groups(state_choices(job, plan), plan, executor), plan
-    then = saved[0].identity
-    options = job.options | ({} if then.get(SAMPLE) is None else {SAMPLE: then[SAMPLE]})
-    before, drawn = then["settings"].get("sampling"), job.sampling
-    if drawn == AUTO_SAMPLING and choose_sampling(job)[0] == GREEDY and before in {UNIFORM, GREEDY}:
-        drawn = before  # whatever this machine has room for
-    as_then = replace(job, embedding=then.get("embedding") or job.embedding, options=options, sampling=drawn)
-    plan = make_plan(as_then, store)
-    following = plan_fallback(job, store, plan)
-    if following is not None and then["solver"] == following.solver_name:
-        plan = following  # the first solver was left before that checkpoint
-    elif job.memory is None and job.solver == "auto" and plan.solver_name != then["solver"] in SOLVERS:
-        plan = make_plan(replace(as_then, solver=then["solver"]), store)  # this machine has another limit now
-    job = state_choices(job, plan)
-    if then.get(ARITHMETIC) == FLOAT64:
+        return pin_group_count(pin_automatic_choices(job, plan), plan, executor), plan
+    first = saved[0].identity
+    options = job.options | ({} if first.get(SAMPLE_FIELD) is None else {SAMPLE_FIELD: first[SAMPLE_FIELD]})
+    first_sampling, sampling = first["settings"].get("sampling"), job.sampling
+    if sampling == AUTO_SAMPLING and choose_sampling(job)[0] == GREEDY and first_sampling in {UNIFORM, GREEDY}:
+        sampling = first_sampling  # the memory of this machine must not decide again
+    same_job = replace(job, embedding=first.get("embedding") or job.embedding, options=options, sampling=sampling)
+    plan = make_plan(same_job, store)
+    fallback_plan = plan_fallback(job, store, plan)
+    if fallback_plan is not None and first["solver"] == fallback_plan.solver_name:
+        plan = fallback_plan  # the checkpoint was saved after the fallback
+    elif job.memory is None and job.solver == "auto" and plan.solver_name != first["solver"] in SOLVERS:
+        plan = make_plan(replace(same_job, solver=first["solver"]), store)  # the derived memory limit is another now
+    job = pin_automatic_choices(job, plan)
+    if first.get(ARITHMETIC_FIELD) == FLOAT64:
         plan = plan_in_float64(job, store, plan)
-    plan = _cache_as_before(plan, store, cached=then.get("blocks") == CACHED)
+    plan = _cache_as_before(plan, store, cached=first.get("blocks") == CACHED)
     if executor is not None and job.groups is None:
-        job = replace(job, groups=then["settings"].get("groups"))
-    job = state_groups(job, plan, executor)
-    known = {name: value for name, value in then.items() if name != FEATURES}
-    refuse_other(known, identity_of(job, store, plan))
+        job = replace(job, groups=first["settings"].get("groups"))
+    job = pin_group_count(job, plan, executor)
+    known = {name: value for name, value in first.items() if name != FEATURES_FIELD}
+    check_same_identity(known, fit_identity(job, store, plan))
     return job, plan
 
 
-def state_groups(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
-    """Return the job with its number of groups stated, where a cluster is used and the result depends on it."""
+def pin_group_count(job: FitJob, plan: Plan, executor: Executor | None) -> FitJob:
+    """Return the job with an explicit number of groups if it runs on a cluster and the result depends on the number."""
     if executor is None or job.groups is not None or not plan.solver.shuffled:
         return job
     return replace(job, groups=max(MIN_GROUPS, executor.threads))
 
 
 def _cache_as_before(plan: Plan, store: Store, *, cached: bool) -> Plan:
-    """Return the plan with blocks in memory if they were in the first run, and only then."""
+    """Return the plan with blocks cached in memory exactly if they were cached in the first run."""
     memory, term = plan.memory, budget.cache_term(store.layout)
     if term is None or cached == memory.cached:
         return plan
@@ -137,7 +139,7 @@ def _cache_as_before(plan: Plan, store: Store, *, cached: bool) -> Plan:
 
 
 def digest_features(plan: Plan) -> str | None:
-    """Return the sha256 of the map to kernel features; None where features are the stored ones."""
+    """Return the sha256 of the map to kernel features; None without kernel features."""
     if plan.features.expansion is None:
         return None
     digest = hashlib.sha256()
@@ -146,11 +148,11 @@ def digest_features(plan: Plan) -> str | None:
     return digest.hexdigest()
 
 
-def refuse_other(saved: JsonObject, now: JsonObject) -> None:
-    """Raise ConfigError naming all that differs between two identities."""
-    then, present = _flat(saved), _flat(now)
+def check_same_identity(saved: JsonObject, now: JsonObject) -> None:
+    """Raise ConfigError with all differences between two identities, if there are any."""
+    before, after = _flatten(saved), _flatten(now)
     changes = [
-        (name, then.get(name), present.get(name)) for name in {**then, **present} if then.get(name) != present.get(name)
+        (name, before.get(name), after.get(name)) for name in {**before, **after} if before.get(name) != after.get(name)
     ]
     if not changes:
         return
@@ -164,6 +166,6 @@ def refuse_other(saved: JsonObject, now: JsonObject) -> None:
     )
 
 
-def _flat(identity: JsonObject) -> JsonObject:
+def _flatten(identity: JsonObject) -> JsonObject:
     settings = identity.get("settings", {})
     return {**settings, **{name: value for name, value in identity.items() if name != "settings"}}

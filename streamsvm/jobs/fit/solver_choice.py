@@ -1,19 +1,19 @@
-"""Which solver makes a fit, with which settings; refused where it cannot do what is asked.
+"""Choose the solver of a fit and its settings, and refuse solvers that cannot solve the problem.
 
-``--solver auto`` chooses by what a pass costs and what it gains:
+``--solver auto`` weighs the cost of a pass against the number of passes. "Second order" is Newton's method:
 
-- **Linear functions of the columns.** Second order with all rows in memory needs two or three readings, however many columns
-  there are and whatever their scales (``solvers.newton.in_memory``): it is chosen wherever the rows fit the memory as they are
-  stored. Where they do not, a sample of them does in 5 to 25 readings: one of a usual size up to some 1,500 columns
-  (``solvers.newton.trust_region``), beyond that, for sparse rows, one as large as the memory has room for
-  (``solvers.newton.sampled_steps``). Dual coordinate descent (``solvers.dcd``) needs tens of passes, more the larger C is, and does
-  not converge on raw tables, but needs little memory: it is left for where not even vectors of weights fit, and for dense
-  rows of very many columns.
-- **Kernel features**: second order while its matrix is small beside the data, else dual coordinate descent.
-- **Exact kernels**: decomposition. Only a gap on the simplex (``epsilon``), or a bias that is regularized because it may not be free, is for
-  ``blended``. To a small relative gap decomposition is far quicker for the squared hinge too: its pairs leave the bias alone,
-  those on the simplex do not.
-- **Nu, all classes in one problem, l1**: the one or two solvers that can.
+- **Linear functions of the columns.** With all rows in memory, second order needs two or three passes, whatever the
+  number of columns and their scales (``solvers.newton.in_memory``); it is chosen if the rows fit the memory as stored.
+  Otherwise it works with a sample of the rows, in 5 to 25 passes: a sample of the usual size up to some 1,500 columns
+  (``solvers.newton.trust_region``); for sparse rows of more columns, a sample that fills the memory
+  (``solvers.newton.sampled_steps``). Dual coordinate descent (``solvers.dcd``) needs tens of passes, more for larger C,
+  and does not converge on unscaled tables, but it needs little memory. It is chosen for dense rows of very many columns,
+  and if the memory has no room for second order on a sample.
+- **Kernel features**: second order if its matrix is small compared with the data, else dual coordinate descent.
+- **Exact kernels**: decomposition. ``blended`` is chosen only for a gap on the simplex (``epsilon``), or without a free
+  bias. For a small relative gap decomposition is far faster with the squared hinge, too, because its pairs of rows leave
+  the bias unchanged, and those on the simplex do not.
+- **Nu, all classes in one problem, l1**: the one or two solvers that can solve these problems.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.types import DUAL, AnySolver, Kernel, Layout, Loss, Problem, Store
 
 SAMPLED_COLUMNS = 1500
-"""Weights up to which a sample of a usual size leads second order to the optimum."""
+"""Largest number of weights for which second order converges to the optimum with a sample of the usual size."""
 MANY_LANDMARKS = 4000
-"""From this number of landmarks on second order is chosen only where it fits the memory."""
+"""With more landmarks, second order is chosen only if it fits the memory."""
 SAMPLE_SHARE = 0.5
-"""Share of the memory limit that second order may take with the smallest sample."""
+"""Fraction of the memory limit that second order may use with the smallest sample."""
 WHOLE_SHARE = 0.8
-"""Share of the memory limit that second order may take with all rows, or with a sample that fills it."""
+"""Fraction of the memory limit that second order may use with all rows, or with a sample that fills the memory."""
 
 
 def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:  # noqa: PLR0911 (a return a case)
-    """Return the solver's name and the reason for it; ``problem`` is one of the fit's, in columns of the store."""
+    """Return the name of the solver and the reason for it. ``problem``: any problem of the fit, in stored columns."""
     if job.solver != "auto":
         return job.solver, "asked for"
-    exact = wants_exact_kernel(job)
-    if problem.kind.classes and not exact:
+    has_exact_kernel = wants_exact_kernel(job)
+    if problem.kind.classes and not has_exact_kernel:
         return _choose_for_all_classes(job, layout, problem)
-    chosen = problem.regularizer.automatic_solver(exact)
-    if chosen is not None:
-        return chosen
+    required = problem.regularizer.automatic_solver(has_exact_kernel)
+    if required is not None:
+        return required
     if wants_landmarks(job):
         return _choose_for_kernel_features(job)
-    if not exact:
+    if not has_exact_kernel:
         return choose_for_columns(job, layout)
     if job.loss == "squared_hinge" and ("epsilon" in job.options or bias_value(job) == 0.0):
         return "blended", "exact kernel, squared hinge on the simplex"
@@ -70,16 +70,16 @@ def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, s
 
 
 def wants_exact_kernel(job: FitJob) -> bool:
-    """Return whether a job asks for a kernel and no landmarks."""
+    """Return whether a job asks for a kernel without landmarks."""
     return job.kernel != "linear" and not wants_landmarks(job)
 
 
 def _choose_for_all_classes(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:
-    """Choose second order where its steps are short and all rows fit the memory."""
+    """Choose the solver of Crammer-Singer problems: second order if its steps are cheap and all rows fit the memory."""
     what, classes = "all classes in one problem", problem.kind.classes
     columns = landmark_count(job) if wants_landmarks(job) else layout.columns
-    here = job.cluster is None and job.validation is None
-    if here and problem.loss.quadratic() and step_work(layout.rows, columns, classes) <= WORK:
+    may_use_interior_point = job.cluster is None and job.validation is None and problem.loss.quadratic()
+    if may_use_interior_point and step_work(layout.rows, columns, classes) <= WORK:
         costs = len(job.C) if isinstance(job.C, tuple) else 1
         cost = MultinomialInteriorPoint(classes).cost(replace(problem, columns=columns), layout)
         if costs * cost.fixed <= SAMPLE_SHARE * budget.memory_limit(job.memory):
@@ -88,15 +88,15 @@ def _choose_for_all_classes(job: FitJob, layout: Layout, problem: Problem) -> tu
 
 
 def _choose_for_kernel_features(job: FitJob) -> tuple[str, str]:
-    """Choose second order while its matrix is small beside the data."""
-    most = max_explicit_components(dense=True)
-    if landmark_count(job) <= most:
+    """Choose second order if its matrix is small compared with the data, else dual coordinate descent."""
+    max_landmarks = max_explicit_components(dense=True)
+    if landmark_count(job) <= max_landmarks:
         return "newton", "kernel features: few passes, second order"
-    return "dcd", f"kernel features, more than {most}: coordinate descent"
+    return "dcd", f"kernel features, more than {max_landmarks}: coordinate descent"
 
 
 def choose_for_columns(job: FitJob, layout: Layout) -> tuple[str, str]:
-    """Choose by what second order would hold of the rows."""
+    """Choose the solver of a linear fit of stored columns, by the memory that second order would need."""
     columns, limit = layout.columns + 1, budget.memory_limit(job.memory)
     kind = "dense" if layout.dense else f"{sum(layout.nonzeros or ()) / layout.rows:.0f} entries a row"
     what = f"{layout.rows} rows, {columns} weights, {kind}"
@@ -114,12 +114,15 @@ def choose_for_columns(job: FitJob, layout: Layout) -> tuple[str, str]:
 
 
 def is_short_of_rows(layout: Layout, settings: dict[str, int | None]) -> bool:
-    """Return whether second order got a sample where it needs all rows; ``settings`` are those that memory decided."""
+    """Return whether memory forces second order to use a sample on data where it needs all rows: dense with many columns.
+
+    ``settings``: the solver's settings after it was fitted to the memory limit.
+    """
     return layout.dense and layout.columns >= SAMPLED_COLUMNS and settings.get("sample") is not None
 
 
 def _second_order_bytes(job: FitJob, layout: Layout, *, sample: bool) -> int:
-    """Return the bytes second order holds for all problems: with the smallest useful sample, or with all rows."""
+    """Return the bytes that second order needs for all problems, with the smallest useful sample or with all rows."""
     problems = 1 if len(layout.classes) in (0, 2) or job.positive is not None else len(layout.classes)
     problems *= len(job.C) if isinstance(job.C, tuple) else 1
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
@@ -133,23 +136,23 @@ def _second_order_bytes(job: FitJob, layout: Layout, *, sample: bool) -> int:
 
 def _pair_bytes(problem: Problem, layout: Layout, *, sample: bool) -> int:
     """Return the bytes of all one-vs-one problems, divided by the number of classes."""
-    classes, found = len(layout.classes), 0
+    classes, nbytes = len(layout.classes), 0
     for first, second in combinations(layout.counts, 2):
         rows = max(1, first + second)
         nonzeros = None if problem.nonzeros is None else -(-problem.nonzeros * rows // layout.rows)
         pair = replace(problem, rows=rows, nonzeros=nonzeros)
         cost = (Newton(min_useful_rows(pair)) if sample else Newton()).cost(pair, layout)
-        found += cost.fixed + cost.shared
-    return -(-found // classes)
+        nbytes += cost.fixed + cost.shared
+    return -(-nbytes // classes)
 
 
 def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
-    """Return the solver with its settings, in the form the problem needs. Raises UsageError where it has none."""
+    """Return the solver with its settings, adapted to the problem. Raises UsageError if it cannot solve the problem."""
     solver = check_solver(build(SOLVERS[name], solver_settings(job), f"solver '{name}'"), name)
     for part, instead in ((problem.kind, ""), (problem.regularizer, problem.regularizer.instead)):
         adapted = part.adapt(solver)
         if adapted is None:
-            able = ", ".join(other for other, made in SOLVERS.items() if part.adapt(made()) is not None)
+            able = ", ".join(other for other, kind in SOLVERS.items() if part.adapt(kind()) is not None)
             raise UsageError(f"solver '{name}' {part.refusal}", hint=f"{instead}solvers that do: {able}")
         solver = adapted
     _check_loss(solver, name, job, problem.loss)
@@ -157,12 +160,12 @@ def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
 
 
 def solver_settings(job: FitJob) -> ByName:
-    """Return the settings of the solver, those that have an option of their own among them."""
+    """Return the settings of the solver, including those with an option of their own (--max-support)."""
     return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
 
 
 def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
-    """Raise UsageError when the solver cannot solve for this loss."""
+    """Raise UsageError if the solver cannot solve problems with this loss."""
     refusal = solver.losses.refusal(loss)
     if refusal is not None:
         able = [other for other, kind in SOLVERS.items() if kind().losses.refusal(loss) is None]
@@ -171,7 +174,7 @@ def _check_loss(solver: AnySolver, name: str, job: FitJob, loss: Loss) -> None:
 
 
 def _keep_dual_variables(solver: AnySolver, name: str) -> AnySolver:
-    """Return the solver, set to keep the dual variables that prove its bound. Raises UsageError where it has none."""
+    """Return the solver, set to keep the dual variables of its bound. Raises UsageError if it has none."""
     if any(state.name == DUAL for state in solver.row_state):
         return solver
     if solver.has_dual_witness:
@@ -181,8 +184,8 @@ def _keep_dual_variables(solver: AnySolver, name: str) -> AnySolver:
 
 
 def check_warm_start(solver: AnySolver, name: str, request: NystromRequest | None) -> None:
-    """Raise UsageError where the solver, or the fit, cannot start from the weights of a model."""
-    if request is not None:  # its weights are of landmarks that this fit has yet to choose
+    """Raise UsageError if the solver, or a fit of kernel features, cannot start from the weights of a model."""
+    if request is not None:  # the landmarks, to which the weights belong, are chosen later
         raise UsageError("a fit of kernel features does not start from a model", hint="leave out --warm-start")
     if not solver.warm_start:
         able = [other for other, kind in SOLVERS.items() if kind().warm_start]
@@ -191,19 +194,19 @@ def check_warm_start(solver: AnySolver, name: str, request: NystromRequest | Non
 
 
 def make_exact_kernel(job: FitJob, solver: AnySolver, store: Store, inner: Raw | Standardized) -> Kernel | None:
-    """Return the kernel that a solver evaluates on the rows; None for other solvers.
+    """Return the kernel that the solver evaluates exactly; None for solvers of linear functions.
 
-    Raises UsageError when job and solver do not go together.
+    Raises UsageError if the job does not suit the solver.
     """
     if not solver.exact_kernel:
         if wants_exact_kernel(job):
             able = [name for name, kind in SOLVERS.items() if kind().exact_kernel]
             hint = f"give --landmarks, or choose from {', '.join(able)}"
-            raise UsageError(f"solver '{job.solver}' knows no kernel of its own", hint=hint)
+            raise UsageError(f"solver '{job.solver}' does not evaluate kernels", hint=hint)
         return None
     if wants_landmarks(job):
         raise UsageError(f"solver '{job.solver}' evaluates the kernel exactly", hint="leave out the landmarks")
     if solver.free_bias and bias_value(job) == 0.0:
         hint = "leave out the bias, or use the squared hinge"
-        raise UsageError("this fit has a free bias, and cannot do without one", hint=hint)
+        raise UsageError("a fit with a free bias cannot have a bias of 0", hint=hint)
     return build_kernel(job.kernel, job.kernel_options, str(job.gamma), store, inner)

@@ -1,7 +1,8 @@
-"""The score of a fit on held-out rows after each pass, and the weights that were best (--validation, --score).
+"""Evaluate a fit on held-out rows after each pass, keep the best weights, and stop early (--validation, --score,
+--patience).
 
-The rows are a share of the chunks, drawn by seed, or another store; training does not see them (column statistics,
-which know no labels, are those of the whole store). Every value of C is judged, and stopped, by itself.
+The held-out rows are a random fraction of the chunks, or another store. Training does not use them; column statistics,
+which do not depend on labels, are those of the whole store. Each value of C is evaluated and stopped separately.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from streamsvm.jobs.apply.rows import FileRequest, RowBatches, open_rows
 from streamsvm.jobs.calibrate import ChosenThreshold, choose_threshold, loss_probabilities
 from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan, fold_rows
+from streamsvm.jobs.fit.plan import Plan, to_model_rows
 from streamsvm.model import Model
 from streamsvm.model.measures import (
     ERROR,
@@ -49,23 +50,23 @@ from streamsvm.types import Certificate, LinearSolution, Report, Stop, Store, St
 
 
 def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
-    """Return the store to train on, and the part of it that is held out, or None. Raises UsageError and what opening
-    raises.
-    """
+    """Return the store to train on, and its held-out part or None. Raises UsageError and the errors of ``open_store``."""
     limit = budget.memory_limit(job.memory)
     store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
     if job.validation is None and job.patience is not None:
-        raise UsageError("--patience waits for the score of held-out rows", hint="give --validation too")
+        raise UsageError("--patience needs scores on held-out rows", hint="give --validation too")
     if job.validation is None and job.score is not None:
-        raise UsageError("--score is the measure by which held-out rows judge a fit", hint="give --validation too")
+        raise UsageError("--score is the metric for held-out rows, and there are none", hint="give --validation too")
     if job.validation is not None and store.facts.get("map") is not None:
-        raise UsageError("rows of an embedding are not held out", hint="fit the rows it was made of, with --landmarks")
+        raise UsageError(
+            "rows of an embedding cannot be held out", hint="fit the rows it was made of, with --landmarks"
+        )
     if not isinstance(job.validation, float | int):
         return store, None
     if wants_landmarks(job):
         raise UsageError("chunks are held out of linear fits only", hint="give --validation a store of its own")
-    training, held = draw_chunks(len(store.layout.chunks), float(job.validation), job.seed)
-    parts = [Section(store, chunks, count_rows_in(store, chunks)) for chunks in (training, held)]
+    training, held_out = split_chunks(len(store.layout.chunks), float(job.validation), job.seed)
+    parts = [Section(store, chunks, count_rows_in(store, chunks)) for chunks in (training, held_out)]
     if min(parts[0].layout.counts) == 0:
         raise UsageError(
             "the chunks that are not held out lack a class: classes are not spread over the store",
@@ -74,13 +75,15 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     return parts[0], parts[1]
 
 
-def draw_chunks(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
+def split_chunks(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
     """Return the chunks to train on and those held out, at least one of each. Raises UsageError."""
     if not 0.0 < share < 1.0:
-        raise UsageError(f"--validation {share:g} is no part of the rows", hint="between 0 and 1, or a store")
+        raise UsageError(
+            f"--validation {share:g} is not a fraction of the rows", hint="give a number between 0 and 1, or a store"
+        )
     if chunks < 2:
         raise UsageError(
-            "the store has one chunk, none can be held out",
+            "the store has only one chunk, which cannot be held out",
             hint="ingest with smaller chunks (--chunk 256KiB), or give --validation a store",
         )
     count = min(chunks - 1, max(1, round(share * chunks)))
@@ -89,7 +92,7 @@ def draw_chunks(chunks: int, share: float, seed: int) -> tuple[list[int], list[i
 
 
 def count_rows_in(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
-    """Return rows of each class in some chunks; of numbers all rows in them."""
+    """Return the number of rows of each class in some chunks; for regression one number for all rows."""
     table = np.zeros((len(chunks), len(store.layout.counts)), np.int64)
     for row, chunk in zip(table, chunks, strict=True):
         row[: len(store.census[chunk])] = store.census[chunk]
@@ -98,16 +101,16 @@ def count_rows_in(store: StoredFiles, chunks: list[int]) -> tuple[int, ...]:
 
 @dataclass(slots=True)
 class HeldOutValidation:
-    """Looks at a training after each pass. What it remembers is in ``Training.validation_state``, by the text of each C."""
+    """Evaluates a training after each pass. Its state is in ``Training.validation_state``, by the text of each C."""
 
     plan: Plan
-    """Of the fit."""
+    """The plan of the fit."""
     count: Callable[[Model, MeasureCounts], MeasureCounts]
-    """Counts models, whose weights stand below each other, on the held-out rows in one reading: see ``count_scores``."""
+    """``count_scores`` for the held-out rows: evaluates several models, with stacked weights, in one pass."""
     patience: int | None
-    """Passes without a better score after which a C is done; None: any number."""
+    """The number of passes without a better score after which a C is stopped; None: never."""
     report: Report
-    """Takes the ``validation`` events."""
+    """The receiver of ``validation`` events."""
     _groups: dict[float, list[int]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -115,37 +118,37 @@ class HeldOutValidation:
         self._groups = {C: [k for k, p in enumerate(problems) if p.C == C] for C in self.plan.costs}
 
     def evaluate(self, training: Training) -> None:
-        """Compare the weights each problem would answer with now; end those whose score has not improved for long."""
-        open_now = {
+        """Evaluate the current weights of each C on the held-out rows, keep the best ones, and stop every C whose score
+        has not improved for ``patience`` passes.
+        """
+        unfinished = {
             C: ks for C, ks in self._groups.items() if not training.validation_state.get(repr(C), {}).get("over")
         }
-        found = {C: [self._weights(training, k) for k in ks] for C, ks in open_now.items()}
+        current = {C: [self._weights(training, k) for k in ks] for C, ks in unfinished.items()}
         measure = self.plan.measure
         rank = measure.rank
-        scores, majority = self._scores(found)
-        for (C, weights), score in zip(found.items(), scores, strict=True):
-            runs = [training.runs[k] for k in open_now[C]]
-            over = training.ending or all(run.done for run in runs)
-            known = training.validation_state.get(repr(C))
-            if known is None or rank(score) < rank(known["score"]) or (over and score == known["score"]):
-                known = {"score": score, "pass": training.passes, "weights": weights, "final": over}
-            late = self.patience is not None and training.passes - known["pass"] >= self.patience
-            known |= {"over": over or late, "stopped": late and not over, "looked": training.passes}
-            known |= {"majority": majority}
-            training.validation_state[repr(C)] = known
+        scores, majority = self._scores(current)
+        for (C, weights), score in zip(current.items(), scores, strict=True):
+            runs = [training.runs[k] for k in unfinished[C]]
+            is_over = training.ending or all(run.done for run in runs)
+            best = training.validation_state.get(repr(C))
+            if best is None or rank(score) < rank(best["score"]) or (is_over and score == best["score"]):
+                best = {"score": score, "pass": training.passes, "weights": weights, "final": is_over}
+            no_progress = self.patience is not None and training.passes - best["pass"] >= self.patience
+            best |= {"over": is_over or no_progress, "stopped": no_progress and not is_over, "looked": training.passes}
+            best |= {"majority": majority}
+            training.validation_state[repr(C)] = best
             for run in runs:
-                run.done = run.done or late
-            said = {"pass": training.passes, "C": C, **name_score(measure, score)}
-            self.report({"event": "validation", **said, "best": known["score"], "best_pass": known["pass"]})
+                run.done = run.done or no_progress
+            facts = {"pass": training.passes, "C": C, **describe_score(measure, score)}
+            self.report({"event": "validation", **facts, "best": best["score"], "best_pass": best["pass"]})
 
     def pending(self, training: Training) -> bool:
-        """Return whether the last pass has not been evaluated: a cluster may be lost in between."""
-        return max((known["looked"] for known in training.validation_state.values()), default=0) < training.passes
+        """Return whether the last pass has not been evaluated, as when the cluster was lost after the pass."""
+        return max((best["looked"] for best in training.validation_state.values()), default=0) < training.passes
 
     def _weights(self, training: Training, k: int) -> Float64:
-        """Return the weights problem ``k`` would answer with now: those of its last certificate once it has come to
-        its end.
-        """
+        """Return the current weights of problem ``k``: its best candidate, or its solution if the problem has ended."""
         run, solver = training.runs[k], self.plan.solver
         if run.done or training.ending:
             solution = solver.solution(run.state)
@@ -153,20 +156,23 @@ class HeldOutValidation:
             return solution.w
         return solver.candidate(run.state)
 
-    def _scores(self, found: dict[float, list[Float64]]) -> tuple[list[float], float | None]:
-        """Return the score of the weights of each C, and the error of the most frequent class: one reading for all."""
+    def _scores(self, weights_by_C: dict[float, list[Float64]]) -> tuple[list[float], float | None]:
+        """Return the score of the weights of each C, and the error of always predicting the most frequent class.
+
+        All weights are evaluated in one pass over the held-out rows.
+        """
         plan = self.plan
-        rows = [fold_rows(plan, w) for weights in found.values() for w in weights]
+        rows = [to_model_rows(plan, w) for weights in weights_by_C.values() for w in weights]
         if not rows:
             return [], None
         model = replace(zero_model(plan), weights=np.concatenate(rows), expansion=plan.features.expansion)
-        known = loss_probabilities(plan) if plan.measure.needs == PROBABILITIES else {}
-        probabilities = tuple(known[C] for C in found if C in known)
-        counts = self.count(model, MeasureCounts(plan.measure, plan.predicts, len(found), probabilities))
+        calibrations = loss_probabilities(plan) if plan.measure.needs == PROBABILITIES else {}
+        probabilities = tuple(calibrations[C] for C in weights_by_C if C in calibrations)
+        counts = self.count(model, MeasureCounts(plan.measure, plan.predicts, len(weights_by_C), probabilities))
         return counts.values(), counts.majority_error()
 
     def choose_thresholds(self, job: FitJob, models: Mapping[float, Model]) -> dict[float, ChosenThreshold]:
-        """Return by C the threshold that is best on the held-out rows, in one reading more."""
+        """Return by C the threshold with the best metric on the held-out rows, in one more pass over them."""
         stacked = replace(
             zero_model(self.plan),
             weights=np.concatenate([model.weights for model in models.values()]),
@@ -178,51 +184,54 @@ class HeldOutValidation:
         }
 
     def choose_best(self, plan: Plan, training: Training, loop: FitLoop) -> tuple[Plan, Training]:
-        """Return the training with the best weights in place of the last ones, certified by one pass more if they
-        differ.
+        """Return the training with the best weights in place of the last ones. If they differ, one more training pass
+        certifies them, and the plan gets the solver that evaluates given weights.
         """
-        held = training.validation_state
-        if all(known["final"] for known in held.values()):
+        state = training.validation_state
+        if all(best["final"] for best in state.values()):
             return plan, training
-        weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, held[repr(C)]["weights"], strict=True)}
+        weights = {k: w for C, ks in self._groups.items() for k, w in zip(ks, state[repr(C)]["weights"], strict=True)}
         evaluation = WeightEvaluation()
         problems = [evaluation.with_start_weights(problem, weights[k]) for k, problem in enumerate(plan.problems)]
-        again = loop.with_solver(evaluation, problems, training)
-        status, evaluated = training.status, again.train(Stop(training.passes + 1))
+        evaluation_loop = loop.with_solver(evaluation, problems, training)
+        status, evaluated = training.status, evaluation_loop.train(Stop(training.passes + 1))
         for run, before in zip(evaluated.runs, training.runs, strict=True):
             assert run.certificate is not None
-            known = -np.inf if before.certificate is None else before.certificate.dual
-            run.certificate = Certificate(run.certificate.primal, max(run.certificate.dual, known))
+            known_dual = -np.inf if before.certificate is None else before.certificate.dual
+            run.certificate = Certificate(run.certificate.primal, max(run.certificate.dual, known_dual))
         evaluated.reads_repeated += training.reads_repeated
-        evaluated.status, evaluated.validation_state, evaluated.row_states = status, held, training.row_states
+        evaluated.status, evaluated.validation_state, evaluated.row_states = status, state, training.row_states
         return replace(plan, solver=evaluation), evaluated
 
 
-def evaluator_for(
-    job: FitJob, plan: Plan, held: Store | None, report: Report, executor: Executor | None
+def make_validation(
+    job: FitJob, plan: Plan, held_out: Store | None, report: Report, executor: Executor | None
 ) -> HeldOutValidation | None:
-    """Who looks at the held-out rows of a fit; None when there are none. Raises UsageError and what opening raises."""
+    """Return the validation of a fit; None without --validation. Raises UsageError and the errors of ``open_store``."""
     if job.validation is None:
         return None
     if not plan.solver.has_candidates or job.dual:
-        raise _unable(job, plan)
-    if held is None:
-        rows = rows_of_store(job, plan)
+        raise _make_refusal(job, plan)
+    if held_out is None:
+        rows = open_validation_rows(job, plan)
     else:
-        rows = RowBatches(zero_model(plan), list(plan.class_names), held.layout.rows, [], store=held)
+        rows = RowBatches(zero_model(plan), list(plan.class_names), held_out.layout.rows, [], store=held_out)
     if executor is not None:
-        store = open_store(str(job.validation)) if held is None else held
+        store = open_store(str(job.validation)) if held_out is None else held_out
         count = partial(count_scores_on, executor, (reference_to(store), rows.offsets), contiguous_groups(store.layout))
     elif plan.memory.threads > 1:
-        here, store = local_executor(plan.memory.threads), rows.store
-        count = partial(count_scores_on, here, (OpenedStore(store), rows.offsets), pass_groups(store.layout))
+        threads, store = local_executor(plan.memory.threads), rows.store
+        count = partial(count_scores_on, threads, (OpenedStore(store), rows.offsets), pass_groups(store.layout))
     else:
         count = partial(count_scores, rows)
     return HeldOutValidation(plan, count, job.patience, report)
 
 
 def count_scores(rows: RowBatches, model: Model, counts: MeasureCounts) -> MeasureCounts:
-    """Count models of the same classes, whose weights stand below each other, in one reading; ``counts`` has none yet."""
+    """Evaluate several models with the same classes on the rows in one pass, and return the counts of their metrics.
+
+    ``model``: the models with their weights stacked. ``counts``: empty counts, which are filled.
+    """
     for batch in rows:
         assert batch.truth is not None
         for k, decision in enumerate(np.split(model.decision(batch.X), counts.models, axis=1)):
@@ -237,7 +246,7 @@ def count_scores_on(
     model: Model,
     counts: MeasureCounts,
 ) -> MeasureCounts:
-    """``count_scores`` by many workers or threads: the same counts. Raises ClusterError and what the tasks raise."""
+    """Return the counts of ``count_scores``, computed by workers or threads. Raises ClusterError and errors of tasks."""
     given = executor.share((*store, model, counts))
     return reduce(add, executor.map(Task("validation", count_scores_in), groups, (given,)))
 
@@ -245,90 +254,95 @@ def count_scores_on(
 def count_scores_in(
     group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, MeasureCounts]
 ) -> MeasureCounts:
-    """Return the counts of the chunks of a group; this is the task. Raises DataError, StorageError."""
+    """Return the counts of the chunks of a group; one task of ``count_scores_on``. Raises DataError, StorageError."""
     store, offsets, model, counts = given
     opened, classes = store.open(), list(model.classes)
     rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
     return count_scores(rows, model, counts.empty())
 
 
-def rows_of_store(job: FitJob, plan: Plan) -> RowBatches:
-    """Return the rows of the store --validation names, checked against what is fitted. Raises MissingError, DataError."""
+def open_validation_rows(job: FitJob, plan: Plan) -> RowBatches:
+    """Return the rows of the store that --validation names, after comparing its columns and classes with those of the fit.
+
+    Raises MissingError, UsageError, DataError.
+    """
     path = Path(str(job.validation))
     if is_there(path) and not (is_folder(path) and foreign_format(path) is None):
-        raise UsageError(f"--validation {path} is no store", hint="ingest it with the options of the other one")
+        raise UsageError(
+            f"--validation {path} is not a store", hint="ingest it with the same options as the training store"
+        )
     facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
     known = {name: facts.get(name) for name in ("names", "encoding")}
     rows = open_rows(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
     if rows.store.layout.numeric != plan.layout.numeric:
-        held, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
+        held_out, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
         raise UsageError(
-            f"--validation {path} holds {held}, this fit is of {fitted}",
-            hint="ingest it with the options of the other one",
+            f"--validation {path} holds {held_out}, this fit is for {fitted}",
+            hint="ingest it with the same options as the training store",
         )
     return rows
 
 
 def zero_model(plan: Plan) -> Model:
-    """Return a model of the fit's columns and classes, all zero."""
+    """Return a model with the columns and classes of the fit, whose weights are 0."""
     values = sum(len(problem.kind.positives) for problem in plan.problems) // len(plan.costs)
     pairs = plan.problems[0].kind.votes
     return Model(np.zeros((values, 1 + plan.layout.columns)), plan.class_names, pairs=pairs)
 
 
-def _unable(job: FitJob, plan: Plan) -> UsageError:
-    """Why rows held out choose no pass of this fit."""
+def _make_refusal(job: FitJob, plan: Plan) -> UsageError:
+    """Return the error of a fit that cannot choose a pass by held-out rows."""
     if job.dual:
-        what = "--dual writes what belongs to the last pass, not to the one --validation chooses"
-        return UsageError(what, hint="leave out one of the two")
-    what = f"solver '{plan.solver_name}' has no weights that --validation could choose among after each pass"
-    return UsageError(what, hint="leave out --validation, or choose settings by streamsvm tune")
+        reason = "--dual writes the dual variables of the last pass, not of the one that --validation chooses"
+        return UsageError(reason, hint="leave out one of the two")
+    reason = f"solver '{plan.solver_name}' has no weights that --validation could choose among after each pass"
+    return UsageError(reason, hint="leave out --validation, or choose settings by streamsvm tune")
 
 
-def best_cost(plan: Plan, training: Training) -> float:
-    """Return the C of the best score on the held-out rows, the smallest of several; without such rows the last one."""
+def find_best_C(plan: Plan, training: Training) -> float:
+    """Return the C with the best score on held-out rows, the smallest in a tie; without held-out rows the last C."""
     if not training.validation_state:
         return plan.costs[-1]
     return min(plan.costs, key=lambda C: (plan.measure.rank(training.validation_state[repr(C)]["score"]), C))
 
 
-def unbalanced_notice(plan: Plan, training: Training) -> list[str]:
-    """Return a notice where the error that chose pass and C is that of always predicting one class."""
+def majority_class_notice(plan: Plan, training: Training) -> list[str]:
+    """Return a notice if the best error on held-out rows is no better than always predicting one class."""
     if not training.validation_state or plan.measure != ERROR:
         return []
-    best = training.validation_state[repr(best_cost(plan, training))]
-    found = says_nothing(best["score"], best.get("majority"))
-    return [] if found is None else [found]
+    best = training.validation_state[repr(find_best_C(plan, training))]
+    notice = says_nothing(best["score"], best.get("majority"))
+    return [] if notice is None else [notice]
 
 
-def edge_of_costs_notice(plan: Plan, training: Training) -> list[str]:
-    """Return a notice where the C that held-out rows chose is the least or the largest of several."""
-    from streamsvm.jobs.tune.search import edge_notice, next_beyond  # only where there is a choice
+def edge_of_C_notice(plan: Plan, training: Training) -> list[str]:
+    """Return a notice if the C with the best score is the smallest or the largest of several."""
+    from streamsvm.jobs.tune.search import edge_notice, next_beyond  # needed for several C only
 
     if not training.validation_state or len(plan.costs) < 2:
         return []
-    best, tried = best_cost(plan, training), sorted(plan.costs)
+    best, tried = find_best_C(plan, training), sorted(plan.costs)
     beyond = next_beyond(tried, best)
     return [] if beyond is None else [edge_notice("C", tried, best, beyond)]
 
 
-def name_score(measure: Measure, score: Any, plural: str = "") -> JsonObject:
-    """Return a score as records have it: an 'error' where it is the usual one, else a 'score' with its measure."""
+def describe_score(measure: Measure, score: Any, plural: str = "") -> JsonObject:
+    """Return a score as plain JSON for records: an 'error' for the default metrics, else a 'score' with its metric."""
     if measure in {ERROR, RMSE}:
         return {f"error{plural}": score}
     return {"measure": measure.name, f"score{plural}": score}
 
 
 def validation_facts(plan: Plan, training: Training) -> JsonObject | None:
-    """Return what the held-out rows said, as plain JSON."""
+    """Return the scores on held-out rows as plain JSON; None without held-out rows."""
     if not training.validation_state:
         return None
     scores = {f"{C:g}": training.validation_state[repr(C)]["score"] for C in plan.costs}
-    best = best_cost(plan, training)
-    found = {
+    best = find_best_C(plan, training)
+    facts = {
         "C": best,
-        **name_score(plan.measure, training.validation_state[repr(best)]["score"]),
+        **describe_score(plan.measure, training.validation_state[repr(best)]["score"]),
         "pass": training.validation_state[repr(best)]["pass"],
-        **name_score(plan.measure, scores, "s"),
+        **describe_score(plan.measure, scores, "s"),
     }
-    return found if plan.positive is None else found | {"positive": plan.positive}
+    return facts if plan.positive is None else facts | {"positive": plan.positive}

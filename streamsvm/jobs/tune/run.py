@@ -46,19 +46,19 @@ from streamsvm.input_files import read_whole
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import loss_probabilities
-from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_labels_unseen
+from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_no_label_leakage
 from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.memory import plan_memory
 from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import build_expansion
 from streamsvm.jobs.fit.plan import (
-    EVENLY_DRAWN,
+    UNIFORM_SAMPLING_NOTICE,
     Plan,
-    limit_notice,
+    make_features,
     make_plan,
-    state_choices,
-    with_features,
-    with_limit_taken,
+    memory_notices,
+    pin_automatic_choices,
+    with_derived_limit,
 )
 from streamsvm.jobs.fit.problems import check_cost, describe_task
 from streamsvm.jobs.folds import Trial
@@ -333,14 +333,16 @@ def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | 
     """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
     fit_job = _fit_at(job, landmarks, gamma)
     plan = make_plan(fit_job, store)
-    fit_job, (task, measure) = state_choices(fit_job, plan), _choose_measure(job, plan)
+    fit_job, (task, measure) = pin_automatic_choices(fit_job, plan), _choose_measure(job, plan)
     check_both_kinds(job, store.layout)
     if plan.request is None:  # landmarks that are drawn here are drawn for each fold
-        check_labels_unseen(store, None, "A search")
+        check_no_label_leakage(store, None, "A search")
     memory = _memory(job, store, fit_job, plan, 1, measure)
-    if job.memory is None and plan.taken is None and memory.total > memory.limit:  # a search holds more than a fit
-        plan = with_limit_taken(fit_job, store, memory.limit)
-        fit_job = state_choices(fit_job, plan)
+    if (
+        job.memory is None and plan.derived_limit is None and memory.total > memory.limit
+    ):  # a search holds more than a fit
+        plan = with_derived_limit(fit_job, store, memory.limit)
+        fit_job = pin_automatic_choices(fit_job, plan)
         memory = _memory(job, store, fit_job, plan, 1, measure)
     memory.check(plan.remedy, lambda: max(_find_sufficient_limit(job, store, point) for point in build_grid(job)))
     folds = 1 if plan.request is not None and plan.request.sampling == GREEDY else job.folds
@@ -415,10 +417,10 @@ def score_folds(
     if request is not None and request.sampling == GREEDY:
         for k in range(job.folds):
             apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
-            _, of_fold = with_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
+            _, of_fold = make_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
             ends += _solve_folds(job, seen, cell, of_fold, fold, [k], report)
     else:
-        _, plan = with_features(cell.job, store, plan, Path(job.out), report)
+        _, plan = make_features(cell.job, store, plan, Path(job.out), report)
         ends += _solve_folds(job, seen, cell, plan, fold, range(job.folds), report)
     kernel = plan.problems[0].kernel if request is None else request.record
     width, weights = None if kernel is None else kernel.gamma, job.loss_weights
@@ -520,9 +522,9 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
         sweep_beside(out)
         grid = build_grid(job)
         planned = [plan_cell(job, store, *point) for point in grid]
-        taken = [cell.plan for cell in planned if cell.plan.taken is not None][:1]
+        taken = [cell.plan for cell in planned if cell.plan.derived_limit is not None][:1]
         if taken:
-            job = replace(job, memory=taken[0].taken)
+            job = replace(job, memory=taken[0].derived_limit)
             given = None if given is None else replace(given, memory=job.memory)
             stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
         durable.make_directory(out)
@@ -564,8 +566,8 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
             results = scratch / out.name
             durable.make_directory(results)
             notices += write_results(results, table, facts, measure)
-            notices += tuple(line for plan in taken for line in limit_notice(plan))
-            notices += (EVENLY_DRAWN,) if evenly_drawn else ()
+            notices += tuple(line for plan in taken for line in memory_notices(plan))
+            notices += (UNIFORM_SAMPLING_NOTICE,) if evenly_drawn else ()
             refuse_foreign(out, SEARCH)
             durable.exchange(results, out)
         if job.report is not None:
