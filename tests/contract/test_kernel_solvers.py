@@ -207,7 +207,7 @@ def test_kernel_solver_refuses_incompatible_options(store: Callable[..., Path]) 
     path = store()
     opened = open_store(str(path))
     refused: list[tuple[Case, dict[str, Any], str]] = [
-        (Case("dcd", {}, "hinge"), {}, "knows no kernel"),
+        (Case("dcd", {}, "hinge"), {}, "does not evaluate kernels"),
         (Case("decomposition", {}, "hinge"), {"landmarks": 10}, "exactly"),
         (Case("decomposition", {}, "hinge"), {"bias": 0.0}, "free bias"),
         (Case("fw", {}, "hinge"), {}, "does not solve"),
