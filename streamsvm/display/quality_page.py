@@ -471,7 +471,8 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
         figures.append(_draw_diagram(found.before, found.after, "Reliability on the evaluated rows"))
         counts.append(_reliability_table(found.after, "Rows of the evaluation by predicted probability"))
     for one in run.calibrations[:MAX_DIAGRAMS]:
-        title = f"Reliability of {one.scores} scores" + (f", C = {one.C:g}" if len(run.calibrations) > 1 else "")
+        scores = f"scores by {one.scores}" if one.scores.endswith("folds") else f"{one.scores} scores"
+        title = f"Reliability of {scores}" + (f", C = {one.C:g}" if len(run.calibrations) > 1 else "")
         figures.append(_draw_diagram(one.before, one.after, title))
         counts.append(
             _reliability_table(one.after, f"Weight of the training rows by predicted probability, C = {one.C:g}")
@@ -531,9 +532,8 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     if run.settings.get("multi_class") == "ovo":
         of_classes = "how many votes of pairs the true class has more than any other"
     what = of_f if binary else of_classes
-    lead = (
-        f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
-    )
+    lead = f"A margin is {what}. Where it is below 0 the answer is wrong"
+    lead += "." if run.settings.get("one_class") else "; only rows whose loss is not 0 shape the model."
     classes = max(len(found.counts) for found, _ in known)
     if classes > SERIES:
         lead += f" The {SERIES} largest of {classes} classes are drawn."
@@ -583,7 +583,7 @@ def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str
             middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
             chart.line(zip(middles, shares, strict=False), number, shorten(name, 24))
     chart.upright(0.0)
-    if len(found.loss) > 1:
+    if len(found.loss) > 1 and loss:
         most = max(found.loss) or 1.0
         points = [(low + (high - low) * k / (len(found.loss) - 1), v / most * top) for k, v in enumerate(found.loss)]
         chart.line(points, REFERENCE, f"loss {loss}, not to scale", kind="dashed")
@@ -591,6 +591,9 @@ def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str
 
 
 def _loss_name(run: RunRecord) -> str:
+    """Return the name of the loss; empty for one class, whose loss is not one of margins."""
+    if run.settings.get("one_class"):
+        return ""
     return str((run.facts.loss if run.facts is not None else {}).get("name", "")).replace("_", " ")
 
 
