@@ -22,7 +22,7 @@ import streamsvm as sv
 from streamsvm.errors import BudgetError, DataError, StreamSVMError
 from streamsvm.rows import CSR, in_layout
 from streamsvm.store.sources import SourceOptions, open_source
-from streamsvm.store.sources.parquet import encode_columns
+from streamsvm.store.sources.parquet import find_dictionary_columns
 
 
 def save(path: Path, **columns: Any) -> Path:
@@ -117,7 +117,7 @@ def test_parquet_text_may_be_encoded_in_any_way(tmp_path: Path, kind: tuple[str,
     for path, written in zip(paths, TEXT_ENCODINGS.values(), strict=True):
         pq.write_table(table, path, row_group_size=15, **written)
     expected, labels, _ = read(paths[0], **dict([kind]))
-    assert [encode_columns(pq.read_metadata(path)) for path in paths] == [["b"], [], [], []]
+    assert [find_dictionary_columns(pq.read_metadata(path)) for path in paths] == [["b"], [], [], []]
     X, y, _ = read(*paths, **dict([kind]))
     np.testing.assert_array_equal(X, np.tile(expected, (4, 1)))
     np.testing.assert_array_equal(y, np.tile(labels, 4))

@@ -1,7 +1,7 @@
-"""Data sets made of random numbers, by name.
+"""Random data sets, by name.
 
-simple     how rows are drawn; a separable set, two moons, sparse text
-susy       a stand-in for SUSY
+simple     what a generator is; a separable set, two moons, sparse text
+susy       a data set like SUSY
 table      an encoded table: numeric and one-hot columns
 raw_table  tables as text, before encoding
 """
@@ -29,4 +29,4 @@ FILE_GENERATORS = Registry(
         "names": "streamsvm.store.generators.raw_table:Names",
     },
 )
-"""Those that make rows of text, as files of other programs hold them."""
+"""Generators whose rows are text, as in files of other programs."""

@@ -1,12 +1,12 @@
-"""Tables as people have them, as text: what a file holds before anybody has made numbers of it.
+"""Random tables as text, before any encoding, as in files of other programs.
 
 A row of ``RawTable`` is an order: its number, a day (28-Feb-97), a price ($1,234.50), a discount (12.5 %), whether the
-buyer is a member (yes, no), a weight, a region, one of some thousand products, a remark of a few words, and whether
-it came back. Prices, weights and members are missing in some rows. A row of ``Names`` is a name of a few syllables and
-one of two classes.
+buyer is a member (true, false), a weight, a region, one of some thousand products, a remark of a few words, and whether
+the order was returned. Prices, weights and memberships are missing in some rows. A row of ``Names`` is a name of a few
+syllables and one of two classes.
 
-In both the class is drawn with probability 1 / (1 + exp(-score)), the score a sum of an effect of each part of the row:
-a plane of the encoded columns is the best rule there is, and it errs.
+In both tables the class is drawn with probability 1 / (1 + exp(-score)), where the score is a sum of effects of the parts
+of the row. The best classifier is therefore linear in the encoded columns, and its error is not 0.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamsvm.rows import Float64
 from streamsvm.store.generators.simple import rule_generator
 
 DRAW_ROWS = 65_536
-"""Rows of one draw, the unit of random numbers."""
+"""Rows of one draw; each draw has its own random numbers."""
 ONSETS, VOWELS, ENDS = (
     ["b", "c", "d", "f", "g", "j", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "dr", "kr", "st", "tr"],
     ["a", "e", "i", "o", "u", "ai", "ea"],
@@ -34,21 +34,21 @@ ONSETS, VOWELS, ENDS = (
 REGIONS = ("North", "South", "East", "West", "Isles", "Lakes", "Hills", "Coast", "Plains", "Delta", "Forest", "Capital")
 PRODUCTS, WORDS = 3_000, 5_000
 FIRST_DAY, DAYS = 10_957, 8_000
-"""Days from 1970 to the first day, 2000-01-01, and how many days there are."""
+"""Days from 1970-01-01 to the first day, 2000-01-01, and the number of days."""
 
 
 class FileGenerator(Protocol):
-    """A data set that is made as rows of text."""
+    """A random data set whose rows are text."""
 
     header: tuple[str, ...]
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows in order; they depend on the seed alone, and not on how many are asked for."""
+        """Yield all rows in order; a row depends on the seed, not on the number of rows."""
         ...
 
 
 def csv_lines(table: pa.Table) -> bytes:
-    """Return rows as lines of CSV, without a header; what is missing is empty."""
+    """Return rows as lines of CSV without a header; missing values are empty fields."""
     sink = pa.BufferOutputStream()
     pacsv.write_csv(table, sink, pacsv.WriteOptions(include_header=False, quoting_style="needed"))
     return sink.getvalue().to_pybytes()
@@ -61,19 +61,19 @@ def syllables() -> list[str]:
 
 @lru_cache(1)
 def vocabulary() -> tuple[str, ...]:
-    """Return the words of remarks, the frequent ones first."""
+    """Return the words of remarks, the most frequent first."""
     parts = syllables()
     return tuple(parts[k % len(parts)] + parts[k // len(parts)] + ENDS[k % len(ENDS)] for k in range(WORDS))
 
 
 @dataclass(frozen=True, slots=True)
 class RawTable:
-    """Orders, as the module describes them."""
+    """Orders, as the module's docstring describes them."""
 
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal files."""
+    """The seed of the random numbers; equal seeds give equal files."""
 
     header: ClassVar[tuple[str, ...]] = (
         "order",
@@ -90,7 +90,7 @@ class RawTable:
     """The names of the columns."""
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows in order; see ``FileGenerator.tables``."""
+        """Yield all rows in order; a row depends on the seed, not on the number of rows."""
         for k in range(-(-self.rows // DRAW_ROWS)):
             yield self._draw(k).slice(0, self.rows - k * DRAW_ROWS)
 
@@ -101,10 +101,10 @@ class RawTable:
         region, product = rng.integers(0, len(REGIONS), n), (PRODUCTS * rng.random(n) ** 3).astype(int)
         length = rng.integers(2, 9, n)
         words = (WORDS * rng.random((n, 8)) ** 4).astype(int)
-        said = np.arange(8) < length[:, None]
+        is_used = np.arange(8) < length[:, None]
         score = 0.8 * z[:, 0] - 0.6 * z[:, 1] + 0.4 * z[:, 2] + 0.5 * member + 0.1 * (day / 365.25 - 11)
-        score += rule["region"][region] + rule["product"][product] + 0.5 * (rule["word"][words] * said).sum(axis=1)
-        came_back = rng.random(n) < 1 / (1 + np.exp(1.0 - score))
+        score += rule["region"][region] + rule["product"][product] + 0.5 * (rule["word"][words] * is_used).sum(axis=1)
+        is_returned = rng.random(n) < 1 / (1 + np.exp(1.0 - score))
         return pa.table(
             {
                 "order": [f"R{number:09d}" for number in range(k * n, (k + 1) * n)],
@@ -116,15 +116,15 @@ class RawTable:
                 "region": np.array(REGIONS)[region],
                 "product": [f"P{number:04d}" for number in product.tolist()],
                 "remark": _remarks(words, length),
-                "fate": np.where(came_back, "returned", "kept"),
+                "fate": np.where(is_returned, "returned", "kept"),
             }
         )
 
 
 def _missing(rng: np.random.Generator, share: float, values: object) -> pa.Array:
-    """The values, some of them missing."""
-    found = values if isinstance(values, pa.Array) else pa.array(values)
-    return pc.if_else(pa.array(rng.random(len(found)) >= share), found, pa.scalar(None, found.type))
+    """Return the values, a random ``share`` of them replaced by null."""
+    array = values if isinstance(values, pa.Array) else pa.array(values)
+    return pc.if_else(pa.array(rng.random(len(array)) >= share), array, pa.scalar(None, array.type))
 
 
 def _remarks(
@@ -136,7 +136,7 @@ def _remarks(
 
 @lru_cache(4)
 def _rule(seed: int) -> dict[str, Float64]:
-    """The effects of categories and words, which all draws of a seed share."""
+    """Return the effects of categories and words, which all draws of a seed share."""
     rng = rule_generator(seed)
     sizes = {"region": len(REGIONS), "product": PRODUCTS, "word": WORDS, "syllable": len(ONSETS) * len(VOWELS)}
     return {name: rng.standard_normal(size) for name, size in sizes.items()}
@@ -144,23 +144,23 @@ def _rule(seed: int) -> dict[str, Float64]:
 
 @dataclass(frozen=True, slots=True)
 class MessyTable:
-    """Orders as people send them: those of ``RawTable`` with all that is not in order in tables.
+    """The orders of ``RawTable`` with the faults that tables of people have.
 
-    There is a column of row numbers without a name, zip codes that begin with zeros, members that are neither yes nor
-    no, regions with blanks and in other cases, prices that are no numbers, infinite weights, dates in the future and
-    days that no month has, and rows without a label (fate).
+    The faults are: a column of row numbers without a name, zip codes that begin with zeros, memberships that are neither
+    true nor false, regions with blanks or in other cases, prices that are not numbers, infinite weights, dates in the
+    future, days that do not exist, and rows without a label (fate).
     """
 
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal files."""
+    """The seed of the random numbers; equal seeds give equal files."""
 
     header: ClassVar[tuple[str, ...]] = ("", *RawTable.header[:-1], "zip", RawTable.header[-1])
     """The names of the columns."""
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows in order; see ``FileGenerator.tables``."""
+        """Yield all rows in order; a row depends on the seed, not on the number of rows."""
         first = 0
         for k, table in enumerate(RawTable(self.rows, self.seed).tables()):
             yield self._spoil(table, np.random.default_rng((self.seed, k, 1)), first)
@@ -168,42 +168,43 @@ class MessyTable:
 
     @staticmethod
     def _spoil(table: pa.Table, rng: np.random.Generator, first: int) -> pa.Table:
+        """Return the rows of one draw with faults; ``first``: the number of its first row."""
         n = table.num_rows
-        found = {"": pa.array(np.arange(first, first + n))}
-        found |= {name: table.column(name).combine_chunks() for name in RawTable.header[:-1]}
-        found["zip"] = pa.array([f"{code:05d}" for code in (300 * rng.random(n)).astype(int).tolist()])
-        found["fate"] = _missing(rng, 0.002, table.column("fate").combine_chunks())
-        for name, share, wrong in MESS:
-            texts = found[name].cast(pa.string())
-            drawn = pa.array(np.array(wrong)[rng.integers(0, len(wrong), n)])
-            found[name] = pc.if_else(pa.array(rng.random(n) < share), drawn, texts)
-        return pa.table(list(found.values()), names=list(found))
+        columns = {"": pa.array(np.arange(first, first + n))}
+        columns |= {name: table.column(name).combine_chunks() for name in RawTable.header[:-1]}
+        columns["zip"] = pa.array([f"{code:05d}" for code in (300 * rng.random(n)).astype(int).tolist()])
+        columns["fate"] = _missing(rng, 0.002, table.column("fate").combine_chunks())
+        for name, share, bad_values in FAULTS:
+            texts = columns[name].cast(pa.string())
+            drawn = pa.array(np.array(bad_values)[rng.integers(0, len(bad_values), n)])
+            columns[name] = pc.if_else(pa.array(rng.random(n) < share), drawn, texts)
+        return pa.table(list(columns.values()), names=list(columns))
 
 
-MESS = (
+FAULTS = (
     ("day", 0.0005, ("28-Feb-29", "31-Feb-12")),
     ("price", 0.001, ("on request",)),
     ("member", 0.3, ("0", "1", "R", "?")),
     ("weight", 0.0005, ("inf", "heavy")),
     ("region", 0.1, ("North ", "south", "EAST")),
 )
-"""Of a column, the share of rows with a value that is not in order, and what such values are."""
+"""Columns, the share of their rows that get a bad value, and the bad values."""
 
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Short names and one of two classes, as the module describes them."""
+    """Short names and one of two classes, as the module's docstring describes them."""
 
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal files."""
+    """The seed of the random numbers; equal seeds give equal files."""
 
     header: ClassVar[tuple[str, ...]] = ("name", "class")
     """The names of the columns."""
 
     def tables(self) -> Iterator[pa.Table]:
-        """Yield all rows in order; see ``FileGenerator.tables``."""
+        """Yield all rows in order; a row depends on the seed, not on the number of rows."""
         for k in range(-(-self.rows // DRAW_ROWS)):
             yield self._draw(k).slice(0, self.rows - k * DRAW_ROWS)
 

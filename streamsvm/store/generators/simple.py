@@ -1,10 +1,10 @@
-"""Data sets made of random numbers: how they are drawn, and three simple ones.
+"""Random data sets: what a generator is, and three simple ones.
 
-Any number of rows is drawn in bounded memory, the same bits for the same seed. The three sets are clouds that a plane
-separates, half circles that only a kernel separates, and sparse rows like text.
+A generator makes any number of rows in bounded memory; equal seeds give equal bits. The three sets are two clouds that a
+plane separates, half circles that only a kernel separates, and sparse rows like text.
 
-Rows are drawn in *draws* of a fixed size, draw k from the seed (seed, k). So a row depends on neither how many rows are
-asked for nor how they are cut into batches. (Bits are compared on one machine: the last bit of an exponential differs
+Rows are made in *draws* of a fixed size; draw k is made from the seed (seed, k). A row therefore depends neither on the
+number of rows nor on the size of the batches. (Bits are equal on one machine; the last bit of an exponential differs
 between processors.)
 """
 
@@ -24,7 +24,7 @@ from streamsvm.types import Batch
 
 
 class Generator(Protocol):
-    """A data set by name, size and seed. Its labels are float64, -1.0 or +1.0."""
+    """A random data set of a given size and seed. Its labels are float64, -1.0 or +1.0."""
 
     @property
     def rows(self) -> int:
@@ -33,7 +33,7 @@ class Generator(Protocol):
 
     @property
     def seed(self) -> int:
-        """What the random numbers are drawn from."""
+        """The seed of the random numbers."""
         ...
 
     @property
@@ -43,7 +43,7 @@ class Generator(Protocol):
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """A name for each column, where columns have names."""
+        """The names of the columns; None if they have none."""
         ...
 
     @property
@@ -52,12 +52,12 @@ class Generator(Protocol):
         ...
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """Yield all rows in order, at most ``batch_rows`` at a time (0: as drawn). Batches are not reused."""
+        """Yield all rows in order, in new batches of at most ``batch_rows`` rows (0: one batch per draw)."""
         ...
 
 
 class Draws(Protocol):
-    """What a generator defines; ``cut`` makes batches of it."""
+    """The part of a generator that ``cut_batches`` needs."""
 
     @property
     def rows(self) -> int:
@@ -74,37 +74,37 @@ class Draws(Protocol):
         ...
 
 
-def cut(source: Draws, batch_rows: int) -> Iterator[Batch]:
+def cut_batches(source: Draws, batch_rows: int) -> Iterator[Batch]:
     """Yield the first ``source.rows`` rows in batches of at most ``batch_rows``; a batch never spans two draws."""
     for k in range(-(-source.rows // source.draw_rows)):
         drawn = source.draw(k)
         stop = min(source.draw_rows, source.rows - k * source.draw_rows)
         step = batch_rows or stop
-        for a in range(0, stop, step):
-            b = min(a + step, stop)
-            yield Batch(row_slice(drawn.X, a, b), drawn.labels[a:b])
+        for first in range(0, stop, step):
+            last = min(first + step, stop)
+            yield Batch(row_slice(drawn.X, first, last), drawn.labels[first:last])
 
 
-def signs(choice: NDArray[np.bool_]) -> Float64:
-    """Return +1.0 where ``choice`` is true and -1.0 elsewhere."""
-    return np.where(choice, 1.0, -1.0)
+def signs(is_positive: NDArray[np.bool_]) -> Float64:
+    """Return +1.0 where ``is_positive`` is true and -1.0 elsewhere."""
+    return np.where(is_positive, 1.0, -1.0)
 
 
 def rule_generator(seed: int) -> np.random.Generator:
-    """Return the random numbers that all draws of a seed share; three numbers seed it, so that it is no draw's
-    generator.
+    """Return the generator of the random numbers that all draws of a seed share. Its seed has three numbers, so that it
+    differs from the generators of the draws.
     """
     return np.random.default_rng((seed, 0, 1))
 
 
 @dataclass(frozen=True, slots=True)
 class Separable:
-    """Two clouds on either side of a plane through the origin, ``margin`` away from it and more."""
+    """Two clouds on either side of a plane through the origin; every row is at least ``margin`` away from the plane."""
 
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal bits."""
+    """The seed of the random numbers; equal seeds give equal bits."""
     columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=1))] = 20
     margin: Annotated[float, Option("The distance of the closest rows from the plane.", bounds=Bounds(least=0))] = 0.1
 
@@ -129,25 +129,27 @@ class Separable:
         rng = np.random.default_rng((self.seed, k))
         X = rng.standard_normal((self.draw_rows, self.columns), np.float32)
         labels = signs(rng.random(self.draw_rows) < 0.5)
-        # einsum, not @: its sums do not depend on how many threads BLAS has
-        height = np.einsum("ij,j->i", X, self.normal)
-        wanted = labels.astype(np.float32) * (np.abs(height) + np.float32(self.margin))
-        X += (wanted - height)[:, None] * self.normal
+        # einsum, not @: its sums do not depend on the number of BLAS threads
+        distance = np.einsum("ij,j->i", X, self.normal)
+        new_distance = labels.astype(np.float32) * (np.abs(distance) + np.float32(self.margin))
+        X += (new_distance - distance)[:, None] * self.normal
         return Batch(Dense(X), labels)
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
-        return cut(self, batch_rows)
+        """Yield all rows in order, in batches of at most ``batch_rows`` rows (0: one batch per draw)."""
+        return cut_batches(self, batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
 class TwoMoons:
-    """Two interleaved half circles with Gaussian noise: a line errs on an eighth of it, a kernel on hardly any."""
+    """Two interleaved half circles with Gaussian noise: the best line misclassifies an eighth of the rows, a kernel model
+    hardly any.
+    """
 
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal bits."""
+    """The seed of the random numbers; equal seeds give equal bits."""
     noise: Annotated[
         float, Option("The standard deviation of the noise added to each coordinate.", bounds=Bounds(least=0))
     ] = 0.15
@@ -155,7 +157,7 @@ class TwoMoons:
     columns: ClassVar[int] = 2
     """The number of features."""
     names: ClassVar[tuple[str, ...]] = ("x", "y")
-    """The names of the columns; None where they have none."""
+    """The names of the columns; None if they have none."""
     draw_rows: ClassVar[int] = 65_536
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
@@ -174,8 +176,8 @@ class TwoMoons:
         return Batch(Dense(X), labels)
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
-        return cut(self, batch_rows)
+        """Yield all rows in order, in batches of at most ``batch_rows`` rows (0: one batch per draw)."""
+        return cut_batches(self, batch_rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +191,7 @@ class SparseText:
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal bits."""
+    """The seed of the random numbers; equal seeds give equal bits."""
     columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=1))] = 100_000
     length: Annotated[
         float,
@@ -206,19 +208,19 @@ class SparseText:
     ] = 12.0
 
     names: ClassVar[None] = None
-    """The names of the columns; None where they have none."""
+    """The names of the columns; None if they have none."""
     draw_rows: ClassVar[int] = 8_192
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = True
     """Whether batches are CSR."""
-    telling: ClassVar[slice] = slice(100, 3_000)
-    """Ranks of the terms that matter to the label: neither stop words nor so rare that nobody can learn them."""
+    informative: ClassVar[slice] = slice(100, 3_000)
+    """The ranks of the terms that the label depends on: neither stop words nor terms too rare to learn."""
 
     def rule(self) -> Float32:
         """Return the weight of each term for the label, (columns,) float32; most are 0."""
         weights = np.zeros(self.columns, np.float32)
-        telling = weights[self.telling]
-        telling[:] = rule_generator(self.seed).standard_normal(telling.size, np.float32)
+        informative = weights[self.informative]
+        informative[:] = rule_generator(self.seed).standard_normal(informative.size, np.float32)
         return weights
 
     def draw(self, k: int) -> Batch:
@@ -226,12 +228,12 @@ class SparseText:
         rng = np.random.default_rng((self.seed, k))
         X = self._documents(rng)
         score = np.add.reduceat(X.data * self.rule()[X.indices], X.indptr[:-1])
-        chance = 1.0 / (1.0 + np.exp(-self.steepness * score.astype(np.float64)))
-        return Batch(X, signs(rng.random(self.draw_rows) < chance))
+        probability = 1.0 / (1.0 + np.exp(-self.steepness * score.astype(np.float64)))
+        return Batch(X, signs(rng.random(self.draw_rows) < probability))
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
-        return cut(self, batch_rows)
+        """Yield all rows in order, in batches of at most ``batch_rows`` rows (0: one batch per draw)."""
+        return cut_batches(self, batch_rows)
 
     def _documents(self, rng: np.random.Generator) -> CSR:
         lengths = 1 + rng.poisson(self.length - 1.0, self.draw_rows)
@@ -245,12 +247,12 @@ class SparseText:
         return CSR((data / norms[row]).astype(np.float32), column.astype(np.int32), indptr.astype(np.int64))
 
     def _words(self, rng: np.random.Generator, count: int) -> Int64:
-        """Terms of frequency log((r + 2) / (r + 1)) / log(columns + 1), r = 0, 1, ...: close to 1 / r."""
+        """Draw terms; that of rank r = 0, 1, ... has the frequency log((r + 2) / (r + 1)) / log(columns + 1), about 1 / r."""
         drawn = np.exp(rng.random(count) * math.log(self.columns + 1.0)).astype(np.int64)
         return np.minimum(drawn, self.columns) - 1
 
     def _idf(self) -> Float64:
-        """1 + log(1 / P(a document has the term)), with the probability as the generator has it, not as drawn."""
+        """Return 1 + log(1 / P(a document has the term)) of each term, with the exact probability of the generator."""
         r = np.arange(self.columns)
         frequency = np.log1p(1.0 / (r + 1.0)) / math.log(self.columns + 1.0)
         return 1.0 - np.log(-np.expm1(-self.length * frequency))

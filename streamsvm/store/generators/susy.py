@@ -1,8 +1,8 @@
-"""A stand-in for the SUSY data set: two leptons and missing energy, and ten quantities derived from them.
+"""A random data set like SUSY: the momenta of two leptons, missing energy, and ten quantities derived from them.
 
-Eight measured quantities are drawn from one distribution; the derived ones are smooth functions of them, smeared by
-15 %. The label is drawn from P(+1 | x) = sigmoid(SCALE (g(x) - OFFSET)), g a mixture of a linear part, a bump and
-products, which no plane can follow: Bayes error 19.9 %, a linear SVM 28 %, an RBF one 21 %.
+The eight measured quantities have one distribution; the derived ones are smooth functions of them with 15 % noise. The
+label is drawn with P(+1 | x) = sigmoid(SCALE (g(x) - OFFSET)), where g is the sum of a linear part, a bump and products,
+which no plane separates. The Bayes error is 19.9 %, that of a linear SVM 28 %, that of an SVM with RBF kernel 21 %.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.rows import Dense, Float32
-from streamsvm.store.generators.simple import cut, signs
+from streamsvm.store.generators.simple import cut_batches, signs
 from streamsvm.types import Batch
 
 SCALE, OFFSET = 1.7, 0.15
@@ -38,15 +38,15 @@ STANDARD = {
     "delta_eta": (1.128614, 0.853268),
     "cos_theta": (7.394134e-4, 0.721715),
 }
-"""The mean and standard deviation of each column, of 200,000 rows drawn once. They are constants, so that a row is what
-it is whatever is drawn with it."""
+"""The mean and standard deviation of each column, over 200,000 rows that were drawn once. They are constants, so that a
+row does not depend on other rows."""
 NAMES = tuple(STANDARD)
 SKEWED = ("lepton_1_pt", "lepton_2_pt", "missing_energy", "m_r", "m_ll", "m_t2", "s_r")
-"""The columns that are positive with a long tail; they are made as log(1 + x)."""
+"""The columns that are positive with a long tail; x is replaced by log(1 + x)."""
 
 
 class Measured(NamedTuple):
-    """What a detector sees of n events, each array float32 (n,)."""
+    """The quantities that a detector measures of n events, each float32 (n,)."""
 
     pt1: Float32
     """The transverse momentum of the first lepton."""
@@ -75,13 +75,13 @@ def _draw_measured(rng: np.random.Generator, n: int) -> Measured:
 
 
 def _beta_3_2(rng: np.random.Generator, n: int) -> Float32:
-    """Beta(3, 2), which is the third smallest of four uniform numbers; numpy draws it in float64 only."""
+    """Draw Beta(3, 2), the distribution of the third smallest of four uniform numbers, in float32, which numpy lacks."""
     a, b, c, d = rng.random((4, n), np.float32)
     return np.maximum(np.minimum(np.maximum(a, b), np.maximum(c, d)), np.maximum(np.minimum(a, b), np.minimum(c, d)))
 
 
 def _derive(q: Measured, smear: Float32) -> tuple[Float32, ...]:
-    """The ten high-level columns. ``smear``: relative errors (4, n)."""
+    """Return the ten derived columns, float32 (n,) each; ``smear``: relative errors (4, n) to add."""
     ratio = q.met / (q.pt1 + q.pt2 + q.met + np.float32(0.1))
     axial = q.met * np.cos(q.phi_met - q.phi1) * (1 + smear[1])
     p1, p2 = (pt * np.cosh(np.clip(eta, -3, 3)) for pt, eta in ((q.pt1, q.eta1), (q.pt2, q.eta2)))
@@ -96,7 +96,7 @@ def _derive(q: Measured, smear: Float32) -> tuple[Float32, ...]:
 
 
 def _score(z: dict[str, Float32]) -> Float32:
-    """What the label depends on, g, of the standardized columns."""
+    """Return g(x) of the standardized columns."""
     pt, met, m_ll, m_t2 = (z[name] for name in ("lepton_1_pt", "missing_energy", "m_ll", "m_t2"))
     cos_phi, delta_eta = z["cos_delta_phi"], z["delta_eta"]
     linear = 0.8 * met + 0.6 * m_t2 - 0.5 * m_ll - 0.4 * cos_phi + 0.3 * pt
@@ -112,12 +112,12 @@ class Susy:
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal bits."""
+    """The seed of the random numbers; equal seeds give equal bits."""
 
     columns: ClassVar[int] = 18
     """The number of features."""
     names: ClassVar[tuple[str, ...]] = NAMES
-    """The names of the columns; None where they have none."""
+    """The names of the columns."""
     draw_rows: ClassVar[int] = 250_000
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
@@ -125,20 +125,19 @@ class Susy:
 
     def draw(self, k: int) -> Batch:
         """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
-        X, chance, rng = self._draw(k)
-        return Batch(Dense(X), signs(rng.random(self.draw_rows, np.float32) < chance))
+        X, probability, rng = self._draw(k)
+        return Batch(Dense(X), signs(rng.random(self.draw_rows, np.float32) < probability))
 
     def probability(self, k: int) -> Float32:
-        """Return P(+1 given x) of the rows of draw ``k`` (draw_rows,): what the best classifier there can be would
-        know.
-        """
+        """Return P(+1 | x) of the rows of draw ``k``, float32 (draw_rows,), by which the best possible classifier decides."""
         return self._draw(k)[1]
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
-        return cut(self, batch_rows)
+        """Yield all rows in order, in batches of at most ``batch_rows`` rows (0: one batch per draw)."""
+        return cut_batches(self, batch_rows)
 
     def _draw(self, k: int) -> tuple[Float32, Float32, np.random.Generator]:
+        """Return the features of draw ``k``, P(+1 | x) of its rows, and the generator for their labels."""
         rng = np.random.default_rng((self.seed, k))
         q = _draw_measured(rng, self.draw_rows)
         derived = _derive(q, np.float32(0.15) * rng.standard_normal((4, self.draw_rows), np.float32))
@@ -148,5 +147,5 @@ class Susy:
                 np.log1p(z, out=z)
             np.subtract(z, mean, out=z)
             np.divide(z, deviation, out=z)
-        chance = 1 / (1 + np.exp(-SCALE * (_score(dict(zip(NAMES, Z, strict=True))) - OFFSET)))
-        return np.ascontiguousarray(Z.T), chance, rng
+        probability = 1 / (1 + np.exp(-SCALE * (_score(dict(zip(NAMES, Z, strict=True))) - OFFSET)))
+        return np.ascontiguousarray(Z.T), probability, rng

@@ -1,15 +1,15 @@
-"""A raw table after encoding: a few numeric columns of very different scales beside many one-hot columns, most of them
+"""A random table after encoding: a few numeric columns of very different scales, and many one-hot columns, most of them
 rare.
 
-Row i has ``numeric`` values exp(0.8 z_j) scale_j, z standard normal and scale log-uniform in [1e-2, 1e6], and one level
-of every categorical variable. Levels are Zipf distributed, P(level >= k) ~ k^-0.3: the first ones are in a tenth of the
-rows, most of a large variable's in one row or none. The label is the sign of a noisy linear rule,
+Each row has ``numeric`` values exp(0.8 z_j) scale_j, with z standard normal and scale log-uniform in [1e-2, 1e6], and one
+level of every categorical variable. The levels follow Zipf's law, P(level >= k) ~ k^-0.3: the first levels occur in a
+tenth of the rows, most levels of a large variable in one row or in none. The label is the sign of a noisy linear rule,
 
 score = 0.5 z.beta + 0.4 sum_c effect_c[level_c] + 1.5 logistic noise,      y = +1 where score > threshold,
 
-and the threshold is the quantile of a fixed pilot draw that makes a share ``positive`` of the rows +1. A plane
-separates the classes about as well as it does real tables (flight delays, clicks); the columns of a fit are neither
-centered nor of one scale.
+where the threshold is the quantile of a fixed pilot draw above which the fraction ``positive`` of its rows lies. A plane
+separates the classes about as well as those of real tables (flight delays, clicks). The columns are neither centered nor
+of one scale.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ import numpy as np
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Float32, Float64, Int32
-from streamsvm.store.generators.simple import cut, rule_generator, signs
+from streamsvm.store.generators.simple import cut_batches, rule_generator, signs
 from streamsvm.types import Batch
 
 SMALL_VARIABLES = (8, 50, 300, 2_000, 8_000)
-"""Levels of the categorical variables every table has, as far as its columns allow."""
+"""The numbers of levels of the small categorical variables; those that are too large for the table are left out."""
 LARGE_SHARES = (4, 5, 10)
-"""The three largest variables share the remaining columns in these proportions."""
+"""The proportions in which the three large variables share the remaining columns."""
 LARGEST_SMALL_SHARE = 8
-"""A small variable has at most one in so many of the one-hot columns."""
+"""A small variable has at most 1 / LARGEST_SMALL_SHARE of the one-hot columns."""
 TAIL = 0.3
 """P(level >= k) ~ k^-TAIL: Zipf's law with exponent 1.3."""
 PILOT_ROWS = 65_536
 
 
 class Rule(NamedTuple):
-    """What all draws of a table share."""
+    """The parameters that all draws of a table share."""
 
     scale: Float64
     """The scale of each numeric column, float64 (numeric,)."""
     beta: Float64
     """The weight of each numeric column in the score, float64 (numeric,)."""
     effects: tuple[Float32, ...]
-    """For each categorical variable, the weight of each of its levels, float32."""
+    """The weight of each level in the score, float32 (levels,) per categorical variable."""
     threshold: float
     """The score above which a row is positive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A table of any number of rows and of 3 columns or more. The module describes the distribution."""
+    """A table of at least 3 columns. The module's docstring describes the distribution."""
 
     rows: int
     """The number of rows to make."""
     seed: int = 0
-    """What the random numbers are drawn from: equal seeds give equal bits."""
+    """The seed of the random numbers; equal seeds give equal bits."""
     columns: Annotated[int, Option("The number of features.", bounds=Bounds(least=3))] = 70_000
     numeric: Annotated[
         int,
@@ -70,7 +70,7 @@ class Table:
     positive: Annotated[float, Option("The share of the rows that are +1.", bounds=Bounds(above=0, below=1))] = 0.2
 
     names: ClassVar[None] = None
-    """The names of the columns; None where they have none."""
+    """None: the columns have no names."""
     draw_rows: ClassVar[int] = 65_536
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = True
@@ -88,20 +88,20 @@ class Table:
 
     @property
     def numeric_columns(self) -> int:
-        """The number of columns with numbers, as far as the table is wide enough."""
+        """The number of numeric columns: ``numeric``, but at most a third of the columns."""
         return min(self.numeric, max(1, self.columns // 3))
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """The number of levels of each categorical variable, each of which is one column."""
-        left = self.columns - self.numeric_columns
-        found = [size for size in SMALL_VARIABLES if size <= left // LARGEST_SMALL_SHARE]
-        left -= sum(found)
-        large = [left * share // sum(LARGE_SHARES) for share in LARGE_SHARES[:-1]]
-        return tuple(size for size in (*found, *large, left - sum(large)) if size)
+        """The number of levels of each categorical variable; each level is one column."""
+        columns = self.columns - self.numeric_columns
+        small = [size for size in SMALL_VARIABLES if size <= columns // LARGEST_SMALL_SHARE]
+        columns -= sum(small)
+        large = [columns * share // sum(LARGE_SHARES) for share in LARGE_SHARES[:-1]]
+        return tuple(size for size in (*small, *large, columns - sum(large)) if size)
 
     def rule(self) -> Rule:
-        """The rule of the labels, drawn from the seed alone."""
+        """Return the rule of the labels, which depends on the settings and the seed."""
         return _rule(self)
 
     def draw(self, k: int) -> Batch:
@@ -112,11 +112,11 @@ class Table:
         return Batch(self._encode(z, levels, rule), signs(score > rule.threshold))
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
-        """Yield all rows in order, at most ``batch_rows`` at a time; see ``Generator.batches``."""
-        return cut(self, batch_rows)
+        """Yield all rows in order, in batches of at most ``batch_rows`` rows (0: one batch per draw)."""
+        return cut_batches(self, batch_rows)
 
     def _encode(self, z: Float64, levels: Int32, rule: Rule) -> CSR:
-        """One entry per numeric column and one per categorical variable, in every row."""
+        """Return the rows as CSR, with one entry per numeric column and one per categorical variable in every row."""
         n, q = z.shape
         entries = q + levels.shape[1]
         data, indices = np.ones((n, entries), np.float32), np.empty((n, entries), np.int32)
@@ -127,7 +127,7 @@ class Table:
 
 
 def _draw(rng: np.random.Generator, n: int, table: Table) -> tuple[Float64, Int32]:
-    """The numbers behind the numeric columns (n, q), and a level of every categorical variable (n, variables)."""
+    """Draw z of the numeric columns (n, q), and a level of every categorical variable (n, variables)."""
     z = rng.standard_normal((n, table.numeric_columns))
     sizes = np.array(table.levels)
     # the inverse of P(level >= k) = (k^-TAIL - K^-TAIL) / (1 - K^-TAIL), k = 1 ... K
@@ -138,7 +138,7 @@ def _draw(rng: np.random.Generator, n: int, table: Table) -> tuple[Float64, Int3
 
 
 def _score(rng: np.random.Generator, z: Float64, levels: Int32, rule: Rule) -> Float64:
-    # einsum, not @: its sums do not depend on how many threads BLAS has
+    # einsum, not @: its sums do not depend on the number of BLAS threads
     score: Float64 = 0.5 * np.einsum("ij,j->i", z, rule.beta) + 1.5 * rng.logistic(size=len(z))
     for effect, level in zip(rule.effects, levels.T, strict=True):
         score += 0.4 * effect[level]

@@ -1,4 +1,4 @@
-"""Arrays in memory as checked rows of float32: numpy arrays of any number type, scipy.sparse of any form."""
+"""Convert arrays in memory, of numpy with any number type or of scipy.sparse in any format, to checked float32 rows."""
 
 from __future__ import annotations
 
@@ -13,46 +13,46 @@ from streamsvm.rows import CSR, Dense, Float32, Rows
 SLICE_BYTES = 2 << 20
 """Bytes of one slice of rows, as float32."""
 KINDS = "fiub"
-"""The kinds of dtype that are numbers: float, int, unsigned, bool."""
+"""Numpy's kinds of dtypes that are numbers: float, int, unsigned, bool."""
 MOST_COLUMNS = 2**31 - 1
-"""Columns of a sparse row are numbered in int32."""
+"""The most columns of sparse rows, whose indices are int32."""
 HINT_DTYPE = "save the array with a plain number dtype, such as float32"
 HINT_NAN = "if it stands for a missing value pass --missing mean, zero or indicator; else remove or replace it"
 
 
 def rows_of(X: Any, name: str, first_row: int = 0, *, missing: bool = False, exact: bool = False) -> Rows:
-    """Return an array (n, d) or a sparse matrix as rows; numbers that are rows already are not copied.
+    """Return an array (n, d) or a sparse matrix as rows; arrays of the right types are not copied.
 
-    ``name`` is what errors call it, ``first_row`` the number of its first row there, from 0; with ``missing`` NaN
-    stands for a missing value. ``exact``: numbers that float32 would round are float64, for a caller who takes an
-    offset from them before. Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE as for files.
+    ``name``: the name of the array in errors; ``first_row``: the number there of its first row, counted from 0. With
+    ``missing``, NaN stands for a missing value. With ``exact``, the rows are float64 if float32 would round any of their
+    numbers, for callers who subtract an offset first. Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE.
     """
     import scipy.sparse
 
     sparse = scipy.sparse.issparse(X)
     values = X if sparse else np.asarray(X)
     if values.dtype.kind not in KINDS:
-        found = "text" if values.dtype.kind in "US" else str(values.dtype)
-        raise DataError(f"{name} holds {found}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
+        content = "text" if values.dtype.kind in "US" else str(values.dtype)
+        raise DataError(f"{name} holds {content}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
     if values.ndim != 2:
-        found = f"{name} has the shape {values.shape}, expected (rows, columns)"
-        raise DataError(found, code="E-SHAPE", hint="a single row is X.reshape(1, -1)")
+        message = f"{name} has the shape {values.shape}, expected (rows, columns)"
+        raise DataError(message, code="E-SHAPE", hint="a single row is X.reshape(1, -1)")
     if sparse:
-        return _sparse(X, name, missing=missing, exact=exact)
+        return _csr_rows(X, name, missing=missing, exact=exact)
     rows = _numbers(values, name, first_row, missing=missing, exact=exact)
-    # to the compiler an array that cannot be written to is another type, and every pass one more to compile
+    # numba compiles every function once more for read-only arrays, which are another type to it
     return Dense(rows if rows.flags.writeable else rows.copy())
 
 
-def _sparse(X: Any, name: str, *, missing: bool, exact: bool) -> CSR:
+def _csr_rows(X: Any, name: str, *, missing: bool, exact: bool) -> CSR:
     if X.shape[1] > MOST_COLUMNS:
-        found = f"{name} has {X.shape[1]} columns, at most {MOST_COLUMNS} can be numbered"
-        raise DataError(found, code="E-COLUMNS", hint="hash the columns into fewer")
+        message = f"{name} has {X.shape[1]} columns, at most {MOST_COLUMNS} can be numbered"
+        raise DataError(message, code="E-COLUMNS", hint="hash the columns into fewer")
     import scipy.sparse
 
     csr = scipy.sparse.csr_array(X)
     if not csr.has_canonical_format:
-        csr = csr.copy()  # what is put in order here is not the caller's
+        csr = csr.copy()  # the caller's matrix is not changed
         csr.sum_duplicates()
     entries = csr.data.reshape(-1, 1)
     data = _numbers(entries, f"the entries of {name},", 0, missing=missing, exact=exact).ravel()
@@ -61,7 +61,7 @@ def _sparse(X: Any, name: str, *, missing: bool, exact: bool) -> CSR:
 
 
 def _numbers(values: Array, name: str, first_row: int, *, missing: bool, exact: bool) -> Array:
-    """Numbers in float32, or in float64 where they are to be exact and float32 rounds them."""
+    """Return numbers as float32; with ``exact`` as float64 if float32 rounds any of them."""
     single = as_numbers(values, name, first_row, missing=missing)
     rounded = exact and not np.array_equal(single, values, equal_nan=True)
     return as_numbers(values, name, first_row, missing=missing, exact=True) if rounded else single
@@ -70,8 +70,7 @@ def _numbers(values: Array, name: str, first_row: int, *, missing: bool, exact: 
 def as_numbers(
     values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False, exact: bool = False
 ) -> Array:
-    """Return numbers (n, d) as float32, or as float64 where they are to be ``exact``; with ``missing``, NaN stands for
-    a missing value and stays.
+    """Return numbers (n, d) as float32, or with ``exact`` as float64. With ``missing``, NaN is allowed and means missing.
 
     Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
     """
@@ -84,6 +83,6 @@ def as_numbers(
     place = f"{name} row {first_row + row + 1}, column {first_column + column + 1}"
     if np.isfinite(values[row, column]):
         raise DataError(f"{place}: {values[row, column]} does not fit float32", code="E-RANGE", hint="scale the column")
-    found = f"{place}: {values[row, column]} is not finite"
+    message = f"{place}: {values[row, column]} is not finite"
     hint = HINT_NAN if np.isnan(values[row, column]) else "remove or replace such values"
-    raise DataError(found, code="E-NONFINITE", hint=hint)
+    raise DataError(message, code="E-NONFINITE", hint=hint)

@@ -1,7 +1,6 @@
-"""Arrays that a program has open, read in slices of rows: of numpy, scipy.sparse, h5py, Zarr, and the matrix of an
-AnnData.
+"""Array objects as a source, read in slices of rows: numpy, scipy.sparse, h5py, Zarr, and the matrix of an AnnData.
 
-They may lie on disk and be larger than memory: only ``shape`` and ``X[start:stop]`` are used.
+An array may be on disk and larger than memory: only ``shape`` and ``X[start:stop]`` are used.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from streamsvm.store.sources.source import BaseSource, Source, SourceFile
 from streamsvm.types import Batch
 
 NAME = "X"
-"""What messages, and the list of sources, call an array."""
+"""The name of an array in messages and in the list of sources."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabeledArray:
-    """Rows X (n, d) of a program with labels (n,), weights (n,) and names of columns, if any."""
+    """An array object X (n, d) with optional labels (n,), weights (n,) and names of columns."""
 
     X: Any
     labels: Array | None
@@ -39,24 +38,24 @@ class LabeledArray:
 
 
 def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
-    """Return rows with labels and weights as arrays, one a row. Raises DataError.
+    """Return an array object with its labels and weights as arrays, one value per row. Raises DataError.
 
-    Of an AnnData the rows are those of ``X.X``; ``labels`` and ``weights`` may be the names of columns of ``X.obs``.
+    For an AnnData, the rows are those of ``X.X``, and ``labels`` and ``weights`` may be names of columns of ``X.obs``.
     """
     names = None
     if kind_of(X) is RowKind.ANNOTATED:
         labels, weights = (X.obs[what] if isinstance(what, str) else what for what in (labels, weights))
         names, X = tuple(map(str, X.var_names)), X.X
     if scipy.sparse.issparse(X):
-        X = scipy.sparse.csr_array(X)  # other forms have no slices of rows
+        X = scipy.sparse.csr_array(X)  # other formats cannot be sliced by rows
     rows = X.shape[0]
-    known = None if labels is None else of_rows(labels_of(labels, NAME), rows, NAME, LABELS)
-    factors = None if weights is None else of_rows(weights_of(weights, NAME), rows, NAME, WEIGHTS)
-    return LabeledArray(X, known, factors, names)
+    label_values = None if labels is None else of_rows(labels_of(labels, NAME), rows, NAME, LABELS)
+    weight_values = None if weights is None else of_rows(weights_of(weights, NAME), rows, NAME, WEIGHTS)
+    return LabeledArray(X, label_values, weight_values, names)
 
 
 class OpenArraySource(BaseSource):
-    """An open array as a source, which can be read any number of times."""
+    """An array object as a source, which can be read any number of times."""
 
     def __init__(self, given: LabeledArray, *, missing: bool, exact: bool = False) -> None:
         X = given.X
@@ -69,31 +68,31 @@ class OpenArraySource(BaseSource):
         self.sparse = isinstance(rows_of(X[:1], NAME, missing=missing), CSR)
 
     def read(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``BaseSource.read``."""
+        """Yield all rows in order. Raises DataError."""
         X, labels, weights = self._given.X, self._given.labels, self._given.weights
         rows, file = X.shape[0], SourceFile(NAME)
         self.sources.append(file)
         for start, stop in self._spans(rows):
             part = rows_of(X[start:stop], NAME, start, missing=self._missing, exact=self.exact)
-            known = np.empty(0) if labels is None else labels[start:stop]
-            yield Batch(part, known, None if weights is None else weights[start:stop])
+            part_labels = np.empty(0) if labels is None else labels[start:stop]
+            yield Batch(part, part_labels, None if weights is None else weights[start:stop])
             file.rows = stop
             file.read = file.size = stop * 4 * self._width
 
     def read_encoding(self) -> JsonObject:
-        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        """Return how to read other files into the same columns, as plain JSON."""
         return {"format": "npy", "options": {"label": None}, "columns": self.columns_read}
 
     @property
     def _width(self) -> int:
-        """About how many numbers a row has."""
+        """The approximate number of float32 that a row takes."""
         X = self._given.X
         if self.sparse and isinstance(X, SparseMatrix):
             return max(1, 2 * int(X.nnz) // self._given.X.shape[0])
         return int(X.shape[1])
 
     def _spans(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Slices of about ``SLICE_BYTES``, of whole chunks where the array has chunks."""
+        """Return the bounds of slices of about ``SLICE_BYTES``, which consist of whole chunks if the array has chunks."""
         step = max(1, SLICE_BYTES // (4 * self._width))
         X = self._given.X
         chunk = X.chunks[0] if isinstance(X, Chunked) and X.chunks else 1
@@ -103,7 +102,7 @@ class OpenArraySource(BaseSource):
 
 
 def open_array_source(given: LabeledArray, options: SourceOptions) -> Source:
-    """Return the rows of an array as a source. Raises DataError."""
+    """Return an array object as a source. Raises DataError."""
     source = OpenArraySource(given, missing=options.missing != "error")
     choose_steps(source, options)
     return source

@@ -1,4 +1,4 @@
-"""Arrays of other programs, in HDF5 files and Zarr directories, as sources: found by name, read some rows at a time."""
+"""HDF5 files and Zarr directories of other programs as sources: arrays are found by their keys and read by ranges of rows."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ class ForeignSource(BaseSource):
         self._keys = Keys(options.features_key, labels, needed, options.allow_fill)
         self.columns_read = recorded.get("columns")
         self.names_read = tuple(recorded["names"]) if recorded.get("names") else None
-        read: list[Path] = []
+        with_rows: list[Path] = []
         for path in paths:
             try:
                 with closing(self._open(path)) as foreign:
                     self._check(path, foreign)
-                read.append(path)
+                with_rows.append(path)
             except DataError as error:
-                if error.code != "E-EMPTY" or len(paths) == 1 or (path == paths[-1] and not read):
+                if error.code != "E-EMPTY" or len(paths) == 1 or (path == paths[-1] and not with_rows):
                     raise
-        if len(read) < len(paths):
-            self._paths, self.notices[NO_ROWS] = tuple(read), len(paths) - len(read)
+        if len(with_rows) < len(paths):
+            self._paths, self.notices[NO_ROWS] = tuple(with_rows), len(paths) - len(with_rows)
 
     def read(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``BaseSource.read``."""
+        """Yield all rows in order. Raises DataError, StorageError."""
         missing = self._options.missing != "error"
         for path in self._paths:
             file = SourceFile(str(path), size_of(path))
@@ -68,20 +68,22 @@ class ForeignSource(BaseSource):
         self.notices[NO_CHECKSUMS] = len(self._paths)
 
     def read_encoding(self) -> JsonObject:
-        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        """Return how to read other files into the same columns, as plain JSON."""
         keys = {"features_key": self._options.features_key, "labels_key": self._options.labels_key}
-        known = {"format": self._options.format, "options": keys, "columns": self.columns_read}
-        return known if self.names_read is None else known | {"names": list(self.names_read)}
+        encoding = {"format": self._options.format, "options": keys, "columns": self.columns_read}
+        return encoding if self.names_read is None else encoding | {"names": list(self.names_read)}
 
     def _open(self, path: Path) -> Foreign:
         return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
 
     def _check(self, path: Path, foreign: Foreign) -> None:
-        """Raise DataError E-SCHEMA for other columns, BudgetError for chunks that do not fit."""
+        """Raise DataError E-SCHEMA if the columns differ from those of other files, BudgetError if a chunk does not fit in
+        memory.
+        """
         features, names = foreign.features, foreign.names
         if self.columns_read not in (None, features.columns):
-            found = f"{path} has {features.columns} columns, expected {self.columns_read}"
-            raise DataError(found, code="E-SCHEMA", hint="read arrays with the same columns")
+            message = f"{path} has {features.columns} columns, expected {self.columns_read}"
+            raise DataError(message, code="E-SCHEMA", hint="read arrays with the same columns")
         if self.columns_read is None:
             self.names_read = names
         check_same_names(self.names_read, names, str(path))
@@ -89,21 +91,23 @@ class ForeignSource(BaseSource):
         check_chunk(features, self._options.memory)
 
 
-def check_same_names(expected: tuple[str, ...] | None, found: tuple[str, ...] | None, where: str) -> None:
-    """Raise DataError E-SCHEMA for the first column that has another name; without names nothing is known."""
-    if expected is None or found is None:
+def check_same_names(expected: tuple[str, ...] | None, names: tuple[str, ...] | None, where: str) -> None:
+    """Raise DataError E-SCHEMA for the first column whose name differs from the expected one; None: names are unknown."""
+    if expected is None or names is None:
         return
-    for number, (one, other) in enumerate(zip(expected, found, strict=True)):
-        if one != other:
+    for number, (expected_name, name) in enumerate(zip(expected, names, strict=True)):
+        if expected_name != name:
             raise DataError(
-                f"column {number + 1} of {where} is {quote(other)}, expected {quote(one)}",
+                f"column {number + 1} of {where} is {quote(name)}, expected {quote(expected_name)}",
                 code="E-SCHEMA",
                 hint="read matrices with the same columns in the same order: adata[:, NAMES]",
             )
 
 
 def check_chunk(features: Features, memory: int | None) -> None:
-    """Raise BudgetError when a chunk needs more than ``memory``, or what is available, or what the machine has."""
+    """Raise BudgetError if reading a chunk takes more than ``memory`` bytes (None: the available memory), or more than the
+    machine has.
+    """
     import psutil
 
     machine = psutil.virtual_memory()
@@ -126,12 +130,12 @@ def size_of(path: Path) -> int:
 
 
 def files_below(directory: Path | str) -> Iterator[str]:
-    """Yield the files in a directory in order of their names, as text: there may be too many for ``Path``."""
-    with os.scandir(directory) as found:
-        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in found)
-    for name, below in entries:
+    """Yield the paths of all files in a directory tree, sorted by name; as text, because ``Path`` is slow for many files."""
+    with os.scandir(directory) as listing:
+        entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing)
+    for name, is_folder in entries:
         path = os.path.join(directory, name)
-        if below:
+        if is_folder:
             yield from files_below(path)
         elif os.path.isfile(path):
             yield path
@@ -141,7 +145,7 @@ def digest_of_tree(path: Path, unwanted: Event | None = None) -> str:
     """Return the sha256 of a file, or of the names and contents of all files in a directory."""
     if path.is_file():
         return digest_of(path, unwanted)
-    found = hashlib.sha256()
+    sha256 = hashlib.sha256()
     for file in files_below(path):
-        found.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file), unwanted)}\n".encode())
-    return found.hexdigest()
+        sha256.update(f"{os.path.relpath(file, path)}\0{digest_of(Path(file), unwanted)}\n".encode())
+    return sha256.hexdigest()

@@ -1,7 +1,6 @@
-"""JSON lines: one object a line, whose keys are the columns; read by pyarrow in blocks of whole lines.
+"""JSON lines as a source: each line is an object whose keys are the columns. pyarrow parses blocks of whole lines.
 
-pyarrow decides quickly whether a block is in order. Where it is not, its lines are checked one by one, and an error
-names the line.
+If pyarrow cannot parse a block, its lines are parsed and checked one by one, so that an error names the line.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
 
 HEAD = 1 << 20
-"""Bytes of whole lines that decide the columns and their types."""
+"""Bytes of whole lines from which the columns and their types are inferred."""
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
@@ -43,36 +42,36 @@ HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
 
 class JSONLinesSource(TableSource):
-    """JSON lines. The columns are the keys of the first rows; a key that is not there is missing."""
+    """Files of JSON lines. The columns are the keys of the first rows; a key that a row lacks is a missing value."""
 
     form = "jsonl"
     counts_lines = True
     hashes_as_it_reads = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
-        self._known: dict[Path, dict[str, pa.DataType]] = {}
+        self._file_types: dict[Path, dict[str, pa.DataType]] = {}
         recorded = ((options.encoding or {}).get("schema") or {}).get("label")
-        self._exact = {options.label or recorded, options.id_column}
+        self._exact_columns = {options.label or recorded, options.id_column}
         super().__init__(paths, options)
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
-        if path not in self._known:
-            self._known[path] = self._infer_types(path)
-        return self._known[path]
+        if path not in self._file_types:
+            self._file_types[path] = self._infer_types(path)
+        return self._file_types[path]
 
     def _infer_types(self, path: Path) -> dict[str, pa.DataType]:
-        """The types of the columns by the first lines."""
+        """Return the types of the columns, inferred from the first lines."""
         with Input(path) as stream:
             head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
         rows = [row for _, row in _objects(head, str(path), 0, skip=self._options.on_bad_line == "skip")]
         if not rows:
             raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
-        found: dict[str, Counter[type | str]] = {}
+        key_kinds: dict[str, Counter[type | str]] = {}
         for row in rows:
             for key, value in row.items():
                 kind = MISSING_WORD if self._is_missing(value) else LARGE_WHOLE if _is_unsigned(value) else type(value)
-                found.setdefault(key, Counter())[kind] += 1
-        return {key: _type_of(kinds, key, str(path)) for key, kinds in found.items()}
+                key_kinds.setdefault(key, Counter())[kind] += 1
+        return {key: _type_of(kinds, key, str(path)) for key, kinds in key_kinds.items()}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         types = self._agreed
@@ -92,12 +91,14 @@ class JSONLinesSource(TableSource):
             file.oddities, file.sha256 = oddities_of(stream), stream.sha256
 
     def _read_as(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """Whole numbers may turn out to have fractions later, but for labels and ids, which are exact."""
-        return pa.float64() if pa.types.is_integer(kind) and name not in self._exact else kind
+        """Return the type in which a column is parsed: float64 for integers, since later rows may have fractions, except
+        for labels and ids, which must stay exact.
+        """
+        return pa.float64() if pa.types.is_integer(kind) and name not in self._exact_columns else kind
 
     def _parse_blocks(self, lines: Generator[bytes], schema: pa.Schema) -> Iterator[tuple[bytes, pa.Table | None]]:
-        """Yield blocks with their rows, None for one that is not in order; idle threads parse some in advance where the
-        table is not wide.
+        """Yield blocks with their rows, None for a block that cannot be parsed. Unless the table is wide, idle threads
+        parse blocks in advance.
         """
         parse = partial(_parse_block, schema=schema)
         with closing(lines):
@@ -106,11 +107,11 @@ class JSONLinesSource(TableSource):
             )
 
     def _check_lines(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
-        """The rows of a block, each line of which is checked by itself."""
+        """Return the rows of a block whose lines are parsed and checked one by one; ``before``: the lines before it."""
         good: list[JsonMapping] = []
         numbers = [field.name for field in schema if not pa.types.is_string(field.type)]
-        for number, found in _objects(block, where, before, skip=False, reject=self._reject):
-            row = {**found, **{name: None for name in numbers if self._is_missing(found.get(name))}}
+        for number, parsed in _objects(block, where, before, skip=False, reject=self._reject):
+            row = {**parsed, **{name: None for name in numbers if self._is_missing(parsed.get(name))}}
             try:
                 _check_row(row, schema, f"{where} line {number}")
                 good.append({name: row.get(name) for name in schema.names})
@@ -119,46 +120,53 @@ class JSONLinesSource(TableSource):
         return pa.Table.from_pylist(good, schema)
 
     def _is_missing(self, value: Any) -> bool:
-        """Whether a value is a word for a missing number, or for a missing true or false."""
+        """Return whether a value is a word that stands for a missing number or boolean."""
         return isinstance(value, str) and self._options.words.has(value.strip(), number=True)
 
     def _without_bad_rows(self, table: pa.Table, block: bytes, where: str, before: int) -> pa.Table:
-        """The rows of a parsed block whose values can be encoded; all of them before the schema is known."""
-        planned: Schema | None = getattr(self, "schema", None)
-        if planned is None:
+        """Return the rows of a parsed block that can be encoded, and reject the others; all rows if there is no schema yet.
+
+        ``before``: the lines before the block.
+        """
+        full_schema: Schema | None = getattr(self, "schema", None)
+        if full_schema is None:
             return table
-        columns = [c for c in planned.columns if not c.parts and c.name in table.column_names]
+        columns = [c for c in full_schema.columns if not c.parts and c.name in table.column_names]
         missing, words = self._options.missing != "error", self._options.words
-        label, weight = (name if name in table.column_names else None for name in (planned.label, planned.weight))
-        roles = Schema(tuple(columns), label, weight)
-        found = unreadable_rows(table, columns, words, missing=missing)
-        if roles.label is not None and self._options.missing_label != "skip":
-            found |= table.column(roles.label).is_null().to_numpy()
-        if roles.weight is not None and not pa.types.is_string(table.schema.field(roles.weight).type):
-            found |= ~(table.column(roles.weight).cast(pa.float64(), safe=False).to_numpy() >= 0)
-        wrong = np.flatnonzero(found)
+        label, weight = (
+            name if name in table.column_names else None for name in (full_schema.label, full_schema.weight)
+        )
+        schema = Schema(tuple(columns), label, weight)
+        suspect = unreadable_rows(table, columns, words, missing=missing)
+        if schema.label is not None and self._options.missing_label != "skip":
+            suspect |= table.column(schema.label).is_null().to_numpy()
+        if schema.weight is not None and not pa.types.is_string(table.schema.field(schema.weight).type):
+            suspect |= ~(table.column(schema.weight).cast(pa.float64(), safe=False).to_numpy() >= 0)
+        suspect_rows = np.flatnonzero(suspect)
         numbers = [number for number, line in enumerate(block.split(b"\n"), before + 1) if line.strip()]
-        if not len(wrong) or len(numbers) != table.num_rows:
+        if not len(suspect_rows) or len(numbers) != table.num_rows:
             return table
-        bad = {int(row): fault for row in wrong if (fault := self._fault_of(table, roles, int(row))) is not None}
+        bad = {
+            int(row): fault for row in suspect_rows if (fault := self._find_fault(table, schema, int(row))) is not None
+        }
         for row, cell in bad.items():
             place = f"{where} line {numbers[row]}, column {quote(cell.column)}: {cell.text}"
             self._reject(where, numbers[row], DataError(place, code=cell.code, hint=cell.hint))
         kept = [row for row in range(table.num_rows) if row not in bad]
         return table.take(pa.array(kept, pa.int64()))
 
-    def _fault_of(self, table: pa.Table, schema: Schema, row: int) -> BadCell | None:
-        """The bad value of one row of a table; None where it can be encoded."""
-        (one,) = table.slice(row, 1).combine_chunks().to_batches()
+    def _find_fault(self, table: pa.Table, schema: Schema, row: int) -> BadCell | None:
+        """Return the bad value of one row of a table; None if the row can be encoded."""
+        (batch,) = table.slice(row, 1).combine_chunks().to_batches()
         encoder = TableEncoder(schema, Counter(), self._options)
         try:
-            encoder.encode(one)
+            encoder.encode(batch)
         except BadCell as cell:
             return cell
         return None
 
     def _reject(self, where: str, number: int, error: DataError) -> None:
-        """Note a line that is left out. Raises the error where lines are not."""
+        """Record a bad line as left out; raise its error if bad lines are not to be left out."""
         if self._options.on_bad_line != "skip":
             raise error
         self._options.rejects.add(where, number, error)
@@ -172,7 +180,7 @@ def first_keys(path: Path) -> list[str]:
 
 
 def _parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Return the rows of a block; None where it is not in order."""
+    """Return the rows of a block; None if pyarrow cannot parse it."""
     parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
@@ -184,7 +192,10 @@ def _parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
 def _objects(
     block: bytes, where: str, before: int, *, skip: bool, reject: Any = None
 ) -> Iterator[tuple[int, JsonMapping]]:
-    """Number and object of each line that is not empty. Raises DataError E-PARSE, E-ENCODING."""
+    """Yield number and object of each line that is not empty; ``before``: the lines before the block.
+
+    A bad line is passed to ``reject`` if that is given, left out with ``skip``, else raises DataError E-PARSE, E-ENCODING.
+    """
     for number, line in enumerate(block.split(b"\n"), before + 1):
         if not line.strip():
             continue
@@ -199,19 +210,19 @@ def _objects(
 
 def _object(line: bytes, place: str) -> JsonMapping:
     try:
-        found = json.loads(line)
+        parsed = json.loads(line)
     except UnicodeDecodeError as error:
         raise DataError(
             f"{place}: not UTF-8", code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8"
         ) from error
     except (ValueError, RecursionError) as error:
-        of_array = line.lstrip().startswith(b"[") or line.strip() == b"{"
-        hint = f"{HINT_LINE}{HINT_ARRAY if of_array else ''}"
+        is_array = line.lstrip().startswith(b"[") or line.strip() == b"{"
+        hint = f"{HINT_LINE}{HINT_ARRAY if is_array else ''}"
         raise DataError(f"{place}: no JSON: {quote(str(error), 120)}", code="E-PARSE", hint=hint) from error
-    if not isinstance(found, dict):
-        hint = f"{HINT_LINE}{HINT_ARRAY if isinstance(found, list) else ''}"
+    if not isinstance(parsed, dict):
+        hint = f"{HINT_LINE}{HINT_ARRAY if isinstance(parsed, list) else ''}"
         raise DataError(f"{place}: {quote(line.decode(errors='replace'), 40)} is no object", code="E-PARSE", hint=hint)
-    return found
+    return parsed
 
 
 def _is_unsigned(value: Any) -> bool:
@@ -219,7 +230,9 @@ def _is_unsigned(value: Any) -> bool:
 
 
 def _type_of(kinds: Counter[type | str], key: str, where: str) -> pa.DataType:
-    """The type that most values of a column have; whole numbers and others are of one type."""
+    """Return the type of most values of a column, where all numbers count as one type. Raises DataError E-DTYPE for
+    objects and lists.
+    """
     numbers = kinds[int] + kinds[LARGE_WHOLE] + kinds[float]
     texts = kinds[str] + (kinds[MISSING_WORD] if kinds[str] or not (numbers or kinds[bool]) else 0)
     counts = {float: numbers, bool: kinds[bool], str: texts, dict: kinds[dict] + kinds[list]}
@@ -238,20 +251,22 @@ def _type_of(kinds: Counter[type | str], key: str, where: str) -> pa.DataType:
 
 
 def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
-    """Raise DataError for a value that is not of the type of its column."""
+    """Raise DataError E-RANGE or E-PARSE for a value that is not of the type of its column."""
     for field in schema:
         value = row.get(field.name)
         expected = _python_types(field.type)
         if isinstance(value, int) and pa.types.is_integer(field.type):
             limits = UNSIGNED if pa.types.is_unsigned_integer(field.type) else SIGNED
             if not limits.min <= value <= limits.max:
-                found = f"{place}, column {quote(field.name)}: {value} is beyond {field.type}, as the first values are"
-                raise DataError(found, code="E-RANGE", hint="write such numbers as text")
+                message = (
+                    f"{place}, column {quote(field.name)}: {value} is beyond {field.type}, as the first values are"
+                )
+                raise DataError(message, code="E-RANGE", hint="write such numbers as text")
         if value is not None and (
             not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
         ):
-            found = f"{place}, column {quote(field.name)}: expected {_noun(field.type)}, found {quote(json.dumps(value), 40)}"
-            raise DataError(found, code="E-PARSE", hint=LINE_HINT)
+            content = f"expected {_noun(field.type)}, found {quote(json.dumps(value), 40)}"
+            raise DataError(f"{place}, column {quote(field.name)}: {content}", code="E-PARSE", hint=LINE_HINT)
 
 
 def _python_types(kind: pa.DataType) -> tuple[type, ...]:

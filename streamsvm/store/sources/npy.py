@@ -1,6 +1,6 @@
-"""Arrays in npy, IDX and npz files, with labels in a column, in another file or in the archive.
+"""Arrays in npy, IDX and npz files as a source, with labels in a column, in another file or in the archive.
 
-The header of an array is checked before anything is allocated, then rows are read forward in slices.
+The header of an array is checked before memory is allocated; then rows are read sequentially in slices.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ from streamsvm.types import Batch
 HEADER_LIMIT = 10_000
 """The longest npy header that is parsed, in bytes."""
 IDX_TYPES = {8: "u1", 9: "i1", 11: ">i2", 12: ">i4", 13: ">f4", 14: ">f8"}
-"""The types of IDX (MNIST): two zeros, the type, the number of dimensions, each dimension as big-endian int32."""
+"""The dtypes of IDX files (MNIST) by code. Their header is two zeros, the code, the number of dimensions, and each
+dimension as big-endian int32.
+"""
 FIRST, LAST = "first", "last"
 X_MEMBERS = ("X.npy", "x.npy", "data.npy")
 Y_MEMBERS = ("y.npy", "Y.npy", "labels.npy", "target.npy")
@@ -41,7 +43,7 @@ HINT_LABEL = "pass --label first, --label last, or --labels FILE"
 
 
 class NpySource(BaseSource):
-    """Arrays in npy, IDX and npz files. The label is the first or last column of X, or another array."""
+    """Arrays in npy, IDX and npz files. The labels are the first or last column of X, or another array."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         super().__init__()
@@ -62,7 +64,7 @@ class NpySource(BaseSource):
         self.columns_read = self._widths[self._paths[0]] - (self._label is not None)
 
     def read(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``BaseSource.read``."""
+        """Yield all rows in order. Raises DataError, StorageError."""
         for path in self._paths:
             file = SourceFile(str(path), path.stat().st_size)
             self.sources.append(file)
@@ -78,47 +80,47 @@ class NpySource(BaseSource):
                 file.sha256 = digest.result()
 
     def read_encoding(self) -> JsonObject:
-        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        """Return how to read other files into the same columns, as plain JSON."""
         return {"format": self._format, "options": {"label": self._label}, "columns": self.columns_read}
 
     def _batch(self, values: Array, labels: Array | None, name: str, first_row: int) -> Batch:
         if self._label is None:
-            given = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
+            batch_labels = np.empty(0) if labels is None else as_labels(labels.reshape(len(values)), name)
             X = as_numbers(values, name, first_row, missing=self._missing, exact=self.exact)
-            return Batch(Dense(X), given)
+            return Batch(Dense(X), batch_labels)
         first = self._label == FIRST
-        chosen = values[:, 1:] if first else values[:, :-1]
-        X = as_numbers(chosen, name, first_row, int(first), missing=self._missing, exact=self.exact)
+        features = values[:, 1:] if first else values[:, :-1]
+        X = as_numbers(features, name, first_row, int(first), missing=self._missing, exact=self.exact)
         return Batch(Dense(X), as_labels(values[:, 0 if first else -1], name))
 
     @contextmanager
     def _arrays(self, path: Path) -> Iterator[tuple[ArrayStream, ArrayStream | None]]:
-        """Open X and y and read their headers; errors while they are open name the file."""
-        with ExitStack() as opened:
+        """Open X and y and read their headers; errors of zip archives name the file."""
+        with ExitStack() as stack:
             try:
-                yield self._npz(opened, path) if self._format == "npz" else self._npy(opened, path)
+                yield self._open_npz(stack, path) if self._format == "npz" else self._open_npy(stack, path)
             except zipfile.BadZipFile as error:
                 code = "E-CRC" if "CRC" in str(error) else "E-TRUNCATED"
                 raise DataError(f"{path} is damaged: {quote(str(error))}", code=code, hint=HINT_CUT) from error
             except (zlib.error, EOFError) as error:
                 raise DataError(f"{path} is damaged: {quote(str(error))}", code="E-CRC", hint=HINT_CUT) from error
 
-    def _npy(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
+    def _open_npy(self, stack: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
         labels = self._options.labels
-        return _open_file(opened, path), None if labels is None else _open_file(opened, labels)
+        return _open_file(stack, path), None if labels is None else _open_file(stack, labels)
 
-    def _npz(self, opened: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
-        archive = opened.enter_context(zipfile.ZipFile(path))
+    def _open_npz(self, stack: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
+        archive = stack.enter_context(zipfile.ZipFile(path))
         members = archive.namelist()
         X = next((name for name in X_MEMBERS if name in members), None)
         y = next((name for name in Y_MEMBERS if name in members), None)
         if X is None:
-            shown = ", ".join(quote(name, 40) for name in members[:8])
+            names = ", ".join(quote(name, 40) for name in members[:8])
             raise DataError(
-                f"{path} has no array 'X', only {shown}", code="E-FORMAT", hint="save it as np.savez(X=, y=)"
+                f"{path} has no array 'X', only {names}", code="E-FORMAT", hint="save it as np.savez(X=, y=)"
             )
-        wanted = None if y is None or self._label is not None else _open_member(opened, archive, y)
-        return _open_member(opened, archive, X), wanted
+        labels = None if y is None or self._label is not None else _open_member(stack, archive, y)
+        return _open_member(stack, archive, X), labels
 
     def _check(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
         if len(X.shape) != 2 or 0 in X.shape:
@@ -126,19 +128,19 @@ class NpySource(BaseSource):
         if X.dtype.kind == "U":
             raise DataError(f"{X.name} holds text, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
         if y is not None and (not y.shape or y.rows != X.rows or np.prod(y.shape, dtype=object) != X.rows):
-            found = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
-            raise DataError(found, code="E-ROWS", hint="one label a row")
+            message = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
+            raise DataError(message, code="E-ROWS", hint="one label a row")
         self._check_label(X, y, path)
         self._check_width(X.shape[1], path)
 
     def _check_label(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
-        """Decide where the label is; rows to predict for may have none."""
+        """Set ``_label`` to the column of the labels, None if X has no such column. Rows to predict may have no labels."""
         recorded = (self._options.encoding or {}).get("columns")
         if y is not None or self._label == "none" or X.shape[1] == recorded:
             self._label = None
         elif self._label is None and recorded is None:
-            beside = labels_beside(path)
-            hint = HINT_LABEL if beside is None else f"pass --labels {beside}, which lies beside it"
+            labels_file = find_labels_file(path)
+            hint = HINT_LABEL if labels_file is None else f"pass --labels {labels_file}, which lies beside it"
             raise UsageError(f"where are the labels of {X.name}?", hint=hint)
         if self._label not in (None, FIRST, LAST):
             raise UsageError(f"arrays have no column {quote(self._label)}", hint=HINT_LABEL)
@@ -152,8 +154,8 @@ class NpySource(BaseSource):
         self._widths[path] = width
 
 
-def labels_beside(path: Path) -> Path | None:
-    """Return the file that by its name holds the labels of an array; None where there is no such file."""
+def find_labels_file(path: Path) -> Path | None:
+    """Return the file in the same folder whose name says that it holds the labels of an array; None if there is none."""
     pairs = (("images-idx3", "labels-idx1"), ("images.idx3", "labels.idx1"), ("images", "labels"), ("X", "y"))
     for old, new in (*pairs, ("features", "labels"), ("data", "labels")):
         other = path.with_name(path.name.replace(old, new, 1))
@@ -162,34 +164,34 @@ def labels_beside(path: Path) -> Path | None:
     return None
 
 
-def _open_file(opened: ExitStack, path: Path) -> ArrayStream:
-    stream = opened.enter_context(Input(path))
+def _open_file(stack: ExitStack, path: Path) -> ArrayStream:
+    stream = stack.enter_context(Input(path))
     return open_array(stream, str(path), None if stream.compression else stream.size)
 
 
-def _open_member(opened: ExitStack, archive: zipfile.ZipFile, name: str) -> ArrayStream:
+def _open_member(stack: ExitStack, archive: zipfile.ZipFile, name: str) -> ArrayStream:
     try:
-        stream = opened.enter_context(archive.open(name))
+        stream = stack.enter_context(archive.open(name))
     except (RuntimeError, NotImplementedError) as error:
-        found = f"{archive.filename}: {quote(str(error))}"
-        raise DataError(found, code="E-FORMAT", hint="save it with numpy.savez_compressed") from error
+        message = f"{archive.filename}: {quote(str(error))}"
+        raise DataError(message, code="E-FORMAT", hint="save it with numpy.savez_compressed") from error
     return open_array(stream, f"{archive.filename}:{name}", archive.getinfo(name).file_size)
 
 
 class ByteStream(Protocol):
-    """Bytes that are read forward."""
+    """A stream of bytes that is read sequentially."""
 
     def read(self, size: int = ..., /) -> bytes:
-        """Return at most ``size`` bytes; none at the end."""
+        """Return at most ``size`` bytes; no bytes at the end of the stream."""
         ...
 
 
 @dataclass(slots=True)
 class ArrayStream:
-    """An array of numbers whose header was read."""
+    """An open array whose header was read; the stream is at its first row."""
 
     name: str
-    """The name in messages: the file and the place in it."""
+    """The name in messages: the file, and the member of an archive."""
     shape: tuple[int, ...]
     dtype: DType
     stream: ByteStream
@@ -200,22 +202,24 @@ class ArrayStream:
         return self.shape[0]
 
     def slices(self, rows: int) -> Iterator[Array]:
-        """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED when the data are shorter or longer."""
+        """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED if the stream is shorter or longer than the
+        header says.
+        """
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         for start in range(0, self.rows, rows):
-            taken = min(rows, self.rows - start)
-            data = read_fully(self.stream, taken * row_bytes)
-            if len(data) < taken * row_bytes:
-                missing = f"{self.name} ends in row {start + len(data) // row_bytes + 1} of {self.rows}"
-                raise DataError(missing, code="E-TRUNCATED", hint=HINT_CUT)
-            yield np.frombuffer(data, self.dtype).reshape(taken, *self.shape[1:])
+            count = min(rows, self.rows - start)
+            data = read_fully(self.stream, count * row_bytes)
+            if len(data) < count * row_bytes:
+                message = f"{self.name} ends in row {start + len(data) // row_bytes + 1} of {self.rows}"
+                raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)
+            yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
         if extra := len(self.stream.read(1 << 16)):
-            found = f"{self.name} has {extra} or more bytes after its last row"
-            raise DataError(found, code="E-TRUNCATED", hint=HINT_CUT)
+            message = f"{self.name} has {extra} or more bytes after its last row"
+            raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)
 
 
 def open_array(stream: ByteStream, name: str, nbytes: int | None) -> ArrayStream:
-    """Read and check the header of an npy or IDX array. ``nbytes`` is the size of header and data, where it is known.
+    """Read and check the header of an npy or IDX array. ``nbytes``: the bytes of header and data; None if unknown.
 
     Raises DataError E-PARSE, E-TRUNCATED, E-DTYPE, E-SHAPE, E-LAYOUT; SecurityError for pickled objects.
     """
@@ -225,17 +229,17 @@ def open_array(stream: ByteStream, name: str, nbytes: int | None) -> ArrayStream
     shape, by_column, dtype = read(_RewoundStream(magic, counted), name)
     _check_dtype(dtype, name)
     if by_column and len(shape) > 1 and min(shape) > 1:
-        found = f"{name} is stored by columns (Fortran order)"
-        raise DataError(found, code="E-LAYOUT", hint="save numpy.ascontiguousarray(X)")
-    expected = counted.taken + dtype.itemsize * int(np.prod(shape, dtype=object))
+        message = f"{name} is stored by columns (Fortran order)"
+        raise DataError(message, code="E-LAYOUT", hint="save numpy.ascontiguousarray(X)")
+    expected = counted.count + dtype.itemsize * int(np.prod(shape, dtype=object))
     if nbytes is not None and nbytes != expected:
-        found = f"{name} has {nbytes} bytes, its header says {expected}"
-        raise DataError(found, code="E-TRUNCATED", hint=HINT_CUT)
+        message = f"{name} has {nbytes} bytes, its header says {expected}"
+        raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)
     return ArrayStream(name, shape, dtype, stream)
 
 
 def read_fully(stream: ByteStream, size: int) -> bytes:
-    """Return ``size`` bytes, fewer only at the end of the stream."""
+    """Return ``size`` bytes, or fewer at the end of the stream."""
     pieces: list[bytes] = []
     while size > 0 and (piece := stream.read(size)):
         pieces.append(piece)
@@ -245,14 +249,14 @@ def read_fully(stream: ByteStream, size: int) -> bytes:
 
 @dataclass(slots=True)
 class _RewoundStream:
-    """A stream with its first bytes put back."""
+    """A stream whose first bytes, which were read already, are returned again."""
 
     first: bytes
     stream: ByteStream
 
     def read(self, size: int = -1, /) -> bytes:
-        taken, self.first = self.first[:size], self.first[size:]
-        return taken + read_fully(self.stream, size - len(taken))
+        head, self.first = self.first[:size], self.first[size:]
+        return head + read_fully(self.stream, size - len(head))
 
 
 @dataclass(slots=True)
@@ -260,11 +264,11 @@ class _CountingStream:
     """A stream that counts the bytes that were read from it."""
 
     stream: ByteStream
-    taken: int = 0
+    count: int = 0
 
     def read(self, size: int = -1, /) -> bytes:
         data = read_fully(self.stream, size)
-        self.taken += len(data)
+        self.count += len(data)
         return data
 
 
@@ -274,7 +278,7 @@ def is_idx(head: bytes) -> bool:
 
 
 def _idx_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, DType]:
-    """Images (n, height, width) are rows of height * width columns."""
+    """Return shape, whether the order is Fortran's (never), and dtype; images (n, h, w) have the shape (n, h * w)."""
     kind, dimensions = read_fully(stream, 4)[2:]
     raw = read_fully(stream, 4 * dimensions)
     sizes = [int.from_bytes(raw[at : at + 4], "big", signed=True) for at in range(0, 4 * dimensions, 4)]
@@ -290,8 +294,8 @@ def _npy_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, DType]:
         read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
         shape, by_column, dtype = read(stream, max_header_size=HEADER_LIMIT)
     except (ValueError, TypeError, SyntaxError, TokenError, RecursionError, MemoryError) as error:
-        found = f"the npy header of {name} cannot be read: {quote(str(error), 120)}"
-        raise DataError(found, code="E-PARSE", hint="save the array again with numpy.save") from error
+        message = f"the npy header of {name} cannot be read: {quote(str(error), 120)}"
+        raise DataError(message, code="E-PARSE", hint="save the array again with numpy.save") from error
     if any(n < 0 for n in shape):
         raise DataError(f"{name} has the impossible shape {shape}", code="E-SHAPE", hint="save the array again")
     return shape, by_column, dtype
@@ -299,7 +303,7 @@ def _npy_header(stream: Any, name: str) -> tuple[tuple[int, ...], bool, DType]:
 
 def _check_dtype(dtype: DType, name: str) -> None:
     if dtype.hasobject:
-        found = f"{name} holds pickled Python objects, which can run code when they are read"
-        raise SecurityError(found, hint=HINT_DTYPE)
+        message = f"{name} holds pickled Python objects, which can run code when they are read"
+        raise SecurityError(message, hint=HINT_DTYPE)
     if dtype.kind not in KINDS and dtype.kind != "U":
         raise DataError(f"{name} holds {dtype}, not numbers", code="E-DTYPE", hint=HINT_DTYPE)

@@ -1,8 +1,8 @@
-"""Parquet files, read by pyarrow in batches of bounded size, with their page checksums verified.
+"""Parquet files as a source, read by pyarrow in batches of bounded size, with their page checksums verified.
 
-pyarrow holds a reader for each column that it reads, a buffer, and the pages it is in. Of a wide table these are many
-times its rows: then row groups are read as wholes, some columns at a time. Which of the two takes less memory follows
-from the footer.
+To read rows sequentially, pyarrow keeps a reader, a buffer and the current pages of every column in memory. In a wide
+table these take many times the memory of a batch; then whole row groups are read, some columns at a time. The way that
+takes less memory is chosen by the footer of the file.
 """
 
 from __future__ import annotations
@@ -27,35 +27,35 @@ from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import TableSource
 
 SAMPLE_BYTES = 16 << 20
-"""The most bytes to read the first values of some columns together."""
+"""The most bytes that reading the first values of a group of columns may take."""
 ENCODING_BYTES = 24 << 20
-"""Bytes of a few batches of rows between the table and the store."""
+"""Bytes of the batches of rows that are encoded at the same time."""
 LARGEST_FOOTER = 1 << 30
-"""A footer that takes more bytes in memory is not read to say how much memory its table takes."""
+"""The most bytes in memory of a footer that is read to estimate the memory of its table."""
 FOOTER_FACTOR = 13
-"""Bytes in memory for each byte of a footer (measured: 12)."""
+"""Bytes in memory per byte of a footer (measured: 12)."""
 COLUMN_BYTES = 8 << 10
-"""Bytes for each column that is being read, beside its buffer and its pages (measured: 7 KiB)."""
+"""Bytes per column that is being read, without its buffer and its pages (measured: 7 KiB)."""
 BUFFER = 16 << 10
-"""Bytes of the buffer of a column, through which pages are read instead of a whole column chunk."""
+"""Bytes of the buffer of a column; with a buffer, pyarrow reads page by page instead of a whole column chunk."""
 PAGE = 1 << 20
-"""Bytes of a page as writers usually cut them; the footer does not say it."""
+"""The usual bytes of a page; the footer does not tell them."""
 PLAIN_PAGES = 1.25
-"""Pages in memory of a column without dictionary: the one that is read (measured: 1.03)."""
+"""The pages in memory per column without a dictionary: the current one (measured: 1.03)."""
 NUMBER_PAGES = 2.5
-"""Pages in memory of a column with a dictionary of numbers: dictionary, page and values (measured: 2.4)."""
+"""The pages in memory per column with a dictionary of numbers: dictionary, current page and values (measured: 2.4)."""
 TEXT_PAGES = 4.25
-"""Pages in memory of text with a dictionary or in DELTA encoding: 16 bytes for each text beside it (measured: 4.0)."""
+"""The pages in memory per column of text with a dictionary or DELTA encoding, with 16 bytes per text (measured: 4.0)."""
 DICTIONARY = 64 << 10
-"""The largest stored dictionary with which text is read as codes: in memory it takes 15 times its bytes."""
+"""The most bytes of a stored dictionary whose text is read as codes; in memory it takes 15 times its bytes."""
 GROUP = 512
-"""Columns that are read at a time where row groups are read as wholes."""
+"""The number of columns that are read at a time from whole row groups."""
 VALUE_BYTES = 10
-"""Bytes of a value in memory, with what the allocator adds."""
+"""Bytes of a value in memory, with the overhead of the allocator."""
 ARRAY_BYTES = 1 << 10
-"""Bytes of a column of a table beside its values."""
+"""Bytes of a column in memory without its values."""
 UNIT_BYTES = 8 << 20
-"""Bytes of row groups that are read together where they are small."""
+"""The most bytes of small row groups that are read together."""
 
 
 class ParquetSource(TableSource):
@@ -70,15 +70,15 @@ class ParquetSource(TableSource):
         if options.encoding is None:
             self._note_named_index({*named_columns(options), *stated_columns(options)})
 
-    def _note_named_index(self, asked: set[str | None]) -> None:
-        """Count the columns that were a named index of the data frame that pandas wrote: they are features."""
+    def _note_named_index(self, named: set[str | None]) -> None:
+        """Add a notice for each feature that was an index of the data frame that pandas wrote, unless options name it."""
         recorded = (self._metadata(self._paths[0]).metadata or {}).get(b"pandas", b"{}")
         index = [name for name in json.loads(recorded).get("index_columns", ()) if isinstance(name, str)]
         features = {column.name for column in self.schema.columns}
         for name in index:
-            if name in features and name not in asked:
-                left = f"--column {shell_word(f'{name}=drop')} leaves it out"
-                self.notices[f"column that was the index of the data frame is a feature: {quote(name)}; {left}"] = 1
+            if name in features and name not in named:
+                advice = f"--column {shell_word(f'{name}=drop')} leaves it out"
+                self.notices[f"column that was the index of the data frame is a feature: {quote(name)}; {advice}"] = 1
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         metadata = self._metadata(path)
@@ -110,9 +110,9 @@ class ParquetSource(TableSource):
                 file.read = int(file.size * file.position / metadata.num_rows)
 
     def _metadata(self, path: Path) -> Any:
-        """The footer of a file; that of one file is kept, because it is large where there are many columns."""
+        """Return the footer of a file; only the last one is kept, because a footer of many columns is large."""
         if self._footer is None or self._footer[0] != path:
-            self._footer = None  # before the next is made
+            self._footer = None  # freed before the next one is read
             _check_footer(path, self._options.memory_limit)
             with _explain_errors(path):
                 self._footer = path, pq.read_metadata(path)
@@ -120,7 +120,7 @@ class ParquetSource(TableSource):
 
 
 def table_width(path: Path) -> TableWidth:
-    """Return the columns of a file with the bytes that they take, by its footer."""
+    """Return the number of columns of a file and the memory that reading it takes, by its footer."""
     footer = _footer_bytes(path)
     if footer > LARGEST_FOOTER:
         return TableWidth(str(path), 0, footer)
@@ -134,7 +134,7 @@ def _open_file(path: Path, metadata: Any) -> Any:
     return pq.ParquetFile(
         path,
         metadata=metadata,
-        read_dictionary=encode_columns(metadata),
+        read_dictionary=find_dictionary_columns(metadata),
         buffer_size=BUFFER,
         pre_buffer=False,
         page_checksum_verification=True,
@@ -142,16 +142,17 @@ def _open_file(path: Path, metadata: Any) -> Any:
 
 
 def _check_footer(path: Path, memory_limit: int | None) -> None:
-    """Raise BudgetError when there is no memory for the footer, which describes each column of each row group."""
+    """Raise BudgetError if the footer, which describes each column of each row group, does not fit in memory."""
     needed = _footer_bytes(path)
     if memory_limit is not None and needed > memory_limit:
-        found = f"the footer of {path} has {needed // FOOTER_FACTOR} bytes: about {needed >> 20}MiB are needed to know its columns and row groups"
+        size = f"the footer of {path} has {needed // FOOTER_FACTOR} bytes"
+        message = f"{size}: about {needed >> 20}MiB are needed to know its columns and row groups"
         hint = f"write it with larger row groups, or give {(needed - memory_limit >> 20) + 1}MiB more with --memory"
-        raise BudgetError(f"{found}, {memory_limit >> 20}MiB are left", hint=hint)
+        raise BudgetError(f"{message}, {memory_limit >> 20}MiB are left", hint=hint)
 
 
 def _footer_bytes(path: Path) -> int:
-    """Bytes that pyarrow makes of the footer of a file."""
+    """Return the bytes that the footer of a file takes in memory."""
     with open(open_regular(path, follow=True), "rb") as file:
         file.seek(-min(8, path.stat().st_size), os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
@@ -160,7 +161,7 @@ def _footer_bytes(path: Path) -> int:
 
 @contextmanager
 def _explain_errors(path: Path) -> Iterator[None]:
-    """Turn errors of pyarrow into errors that name the file."""
+    """Convert errors of pyarrow to DataError and StorageError that name the file."""
     try:
         yield
     except pa.ArrowInvalid as error:
@@ -177,17 +178,17 @@ def _explain_errors(path: Path) -> Iterator[None]:
 
 
 def read(opened: Any, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of an open file, at most so many rows at a time."""
+    """Yield some columns of an open file in batches of at most ``rows`` rows."""
     groups = row_groups(opened.metadata)
-    if groups.forward_bytes(len(columns)) <= groups.whole_bytes(len(columns)):
+    if groups.sequential_bytes(len(columns)) <= groups.whole_bytes(len(columns)):
         yield from opened.iter_batches(rows, columns=list(columns), use_threads=False)
         return
     for unit in groups.units(len(columns)):
-        yield from _whole(opened, unit, columns).to_batches(max_chunksize=rows)
+        yield from _read_whole(opened, unit, columns).to_batches(max_chunksize=rows)
 
 
-def _whole(opened: Any, unit: list[int], columns: Sequence[str]) -> pa.Table:
-    """Some row groups, ``GROUP`` columns at a time."""
+def _read_whole(opened: Any, unit: list[int], columns: Sequence[str]) -> pa.Table:
+    """Return the row groups with the numbers ``unit``, read ``GROUP`` columns at a time."""
     pieces = [
         opened.read_row_groups(unit, columns=list(columns[start : start + GROUP]), use_threads=False)
         for start in range(0, len(columns), GROUP)
@@ -197,84 +198,84 @@ def _whole(opened: Any, unit: list[int], columns: Sequence[str]) -> pa.Table:
 
 
 class RowGroups(NamedTuple):
-    """The row groups of a file by its footer."""
+    """The row groups of a file, from its footer, and estimates of the memory that reading them takes."""
 
     columns: int
     rows: tuple[int, ...]
     bytes: tuple[int, ...]
-    """Bytes of the pages of each, not compressed."""
+    """The uncompressed bytes of the pages of each row group."""
     pages: float = NUMBER_PAGES
-    """The most pages in memory for a column that is read, on average over the columns."""
+    """The most pages in memory per column that is read, as the mean over the columns."""
 
-    def forward_bytes(self, columns: int) -> int:
-        """Return the most bytes to read so many columns forward, beside the rows that are asked for."""
-        pages = self._share(columns)
+    def sequential_bytes(self, columns: int) -> int:
+        """Return the most bytes that reading ``columns`` columns sequentially takes, without the batches returned."""
+        pages = self._page_bytes(columns)
         return columns * COLUMN_BYTES + min(pages, columns * BUFFER) + int(self.pages * min(pages, columns * PAGE))
 
     def whole_bytes(self, columns: int) -> int:
-        """Return the most bytes to read so many columns of whole row groups."""
-        values = max((self._values(rows, columns) for rows in self.rows), default=0)
-        return max(values, min(UNIT_BYTES, self._values(sum(self.rows), columns))) + self.forward_bytes(
-            min(columns, GROUP)
-        )
+        """Return the most bytes that reading ``columns`` columns of whole row groups takes."""
+        values = max((self._table_bytes(rows, columns) for rows in self.rows), default=0)
+        unit = max(values, min(UNIT_BYTES, self._table_bytes(sum(self.rows), columns)))
+        return unit + self.sequential_bytes(min(columns, GROUP))
 
     def bytes_to_read(self, columns: int) -> int:
-        """Return the most bytes to read so many columns."""
-        return min(self.forward_bytes(columns), self.whole_bytes(columns))
+        """Return the most bytes that reading ``columns`` columns takes, in the way that takes less."""
+        return min(self.sequential_bytes(columns), self.whole_bytes(columns))
 
     def units(self, columns: int) -> Iterator[list[int]]:
-        """Yield numbers of row groups to be read together."""
+        """Yield the numbers of consecutive row groups that are read together."""
         unit, rows = list[int](), 0
-        for number, more in enumerate(self.rows):
-            if unit and self._values(rows + more, columns) > UNIT_BYTES:
+        for number, group_rows in enumerate(self.rows):
+            if unit and self._table_bytes(rows + group_rows, columns) > UNIT_BYTES:
                 yield unit
                 unit, rows = [], 0
             unit.append(number)
-            rows += more
+            rows += group_rows
         if unit:
             yield unit
 
-    def _values(self, rows: int, columns: int) -> int:
-        """Bytes of so many rows as a table; text may be as long as its pages."""
-        of_text = self._share(columns)
-        return columns * (ARRAY_BYTES + VALUE_BYTES * rows) + of_text
+    def _table_bytes(self, rows: int, columns: int) -> int:
+        """Return the bytes of ``rows`` rows in memory; text is assumed to take the bytes of its pages."""
+        text_bytes = self._page_bytes(columns)
+        return columns * (ARRAY_BYTES + VALUE_BYTES * rows) + text_bytes
 
-    def _share(self, columns: int) -> int:
-        """Bytes of the pages of so many columns of a row group, at most, where all columns are alike."""
+    def _page_bytes(self, columns: int) -> int:
+        """Return the bytes of the pages of ``columns`` columns of the largest row group, if all columns are alike."""
         return max(self.bytes, default=0) * columns // max(1, self.columns)
 
 
 def row_groups(metadata: Any) -> RowGroups:
-    """Return the row groups of a file by its footer."""
+    """Return the row groups that a footer describes."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return RowGroups(
         metadata.num_columns,
         tuple(group.num_rows for group in groups),
         tuple(group.total_byte_size for group in groups),
-        _pages(max(groups, key=lambda group: int(group.total_byte_size))) if groups else NUMBER_PAGES,
+        _mean_pages(max(groups, key=lambda group: int(group.total_byte_size))) if groups else NUMBER_PAGES,
     )
 
 
-def _pages(group: Any) -> float:
-    """Pages that reading a column of a row group holds at most, on average: writers write all row groups alike."""
-    held = [_pages_of(group.column(number)) for number in range(group.num_columns)]
-    return sum(held) / max(1, len(held))
+def _mean_pages(group: Any) -> float:
+    """Return the mean over the columns of a row group of the pages that reading them keeps in memory."""
+    pages = [_column_pages(group.column(number)) for number in range(group.num_columns)]
+    return sum(pages) / max(1, len(pages))
 
 
-def _pages_of(column: Any) -> float:
-    """What the footer tells of one column of a row group."""
-    text = column.physical_type == "BYTE_ARRAY"
-    if text and any("DELTA" in encoding for encoding in column.encodings):
+def _column_pages(column: Any) -> float:
+    """Return the pages in memory while a column of a row group is read."""
+    is_text = column.physical_type == "BYTE_ARRAY"
+    if is_text and any("DELTA" in encoding for encoding in column.encodings):
         return TEXT_PAGES
     if not column.has_dictionary_page:
         return PLAIN_PAGES
-    return TEXT_PAGES if text else NUMBER_PAGES
+    return TEXT_PAGES if is_text else NUMBER_PAGES
 
 
-def encode_columns(metadata: Any) -> list[str]:
-    """Return the columns of text to be read as dictionaries: by the footer all they hold is in small ones.
+def find_dictionary_columns(metadata: Any) -> list[str]:
+    """Return the columns of text that are read as dictionaries: their dictionaries are small in all row groups.
 
-    Of text that is cut into differences, also after a dictionary that became too large, pyarrow makes none.
+    pyarrow cannot return a dictionary for text in DELTA encoding, which writers also use after a dictionary that became
+    too large.
     """
     schema = metadata.schema.to_arrow_schema()
     text = {f.name for f in schema if pa.types.is_string(f.type) or pa.types.is_large_string(f.type)}
@@ -283,12 +284,12 @@ def encode_columns(metadata: Any) -> list[str]:
     return [
         name
         for number, name in names.items()
-        if name in text and all(_small_dictionary(group.column(number)) for group in groups)
+        if name in text and all(_has_small_dictionary(group.column(number)) for group in groups)
     ]
 
 
-def _small_dictionary(column: Any) -> bool:
-    """Whether a column of a row group has a dictionary that is small, and nothing of another encoding."""
+def _has_small_dictionary(column: Any) -> bool:
+    """Return whether a column of a row group has a small dictionary and no values in DELTA encoding."""
     if not column.has_dictionary_page or any("DELTA" in encoding for encoding in column.encodings):
         return False
     return bool(column.data_page_offset - column.dictionary_page_offset <= DICTIONARY)
