@@ -17,7 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, kind_of
 from streamsvm.rows import CSR
 from streamsvm.store.sources.array_rows import SLICE_BYTES, rows_of
-from streamsvm.store.sources.dask_blocks import LABELS, WEIGHTS, labels_of, of_rows, weights_of
+from streamsvm.store.sources.dask_blocks import LABELS, WEIGHTS, check_one_per_row, labels_of, weights_of
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import BaseSource, Source, SourceFile
@@ -49,8 +49,8 @@ def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
     if scipy.sparse.issparse(X):
         X = scipy.sparse.csr_array(X)  # other formats cannot be sliced by rows
     rows = X.shape[0]
-    label_values = None if labels is None else of_rows(labels_of(labels, NAME), rows, NAME, LABELS)
-    weight_values = None if weights is None else of_rows(weights_of(weights, NAME), rows, NAME, WEIGHTS)
+    label_values = None if labels is None else check_one_per_row(labels_of(labels, NAME), rows, NAME, LABELS)
+    weight_values = None if weights is None else check_one_per_row(weights_of(weights, NAME), rows, NAME, WEIGHTS)
     return LabeledArray(X, label_values, weight_values, names)
 
 

@@ -1,10 +1,10 @@
-"""Tables that a program has: anything that gives Arrow record batches, read as a table by the rules of files.
+"""Table objects of a Python program as a source: any object that gives Arrow record batches is read as a file would be.
 
-What becomes of a text column depends on all of its rows, so a table is read more than once. A frame in memory is read
-where it lies. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: DuckDB, ibis, narwhals, ADBC,
+The encoding of a text column depends on all of its rows, so a table is read more than once. A data frame in memory is
+read in place. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: DuckDB, ibis, narwhals, ADBC,
 lazy frames of polars, readers of pyarrow) may give its rows only once: they are spilled to a file of record batches.
-Unlike Parquet, such a file is written and read in the memory of one batch, a few MiB, however wide the table is. The
-store is the same as that of the same table in a file.
+Unlike Parquet, such a file is written and read in the memory of one batch, a few MiB, even if the table is wide. The
+store equals that of the same table in a file.
 """
 
 from __future__ import annotations
@@ -36,41 +36,42 @@ from streamsvm.store.sources.table import TableSource
 from streamsvm.types import Batch
 
 BATCH_BYTES = 8 << 20
-"""Bytes of a batch of numbers."""
+"""Bytes of a batch, at 8 bytes per value."""
 MOST_ROWS = 65_536
-"""Rows of a batch."""
+"""The most rows of a batch."""
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 HINT_TYPES = "give every column values of one type"
 HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
 FRAME, ARRAY = "partition", "block"
-"""What messages call the pieces of a data frame, and of an array."""
+"""The names, in messages, of the pieces of a data frame and of an array."""
 TABLE = "the table"
-"""What messages call a table that is one piece; its rows are counted from its first."""
+"""The name, in messages, of a table that is one piece."""
 Block: TypeAlias = Any
-"""A block of a program: a pandas data frame, or an array, sparse matrix, labels or weights as arrays."""
+"""A piece of a Dask collection: a pandas data frame, an array, a sparse matrix, labels or weights."""
 
 
 class BlocksPart(NamedTuple):
-    """The file or folder that a group of blocks was written to."""
+    """The file or folder to which consecutive blocks were written."""
 
     path: Path
     """A file of record batches, or a folder of arrays."""
     first: int
+    """The number of the first block."""
     rows: tuple[int, ...]
-    """Rows of each block; a block may be empty."""
+    """The rows of each block; a block may be empty."""
     sparse: bool = False
     columns: int = 0
     """The number of columns of an array."""
 
     def place(self, row: int) -> tuple[int, int]:
-        """Return the number of the block that holds a row of the part, and the row in it, from 0."""
+        """Return the number of the block that contains a row of the part, and the number of the row in the block, from 0."""
         ends = np.cumsum(self.rows)
         block = int(np.searchsorted(ends, row, side="right"))
         return self.first + block, row - int(ends[block] - self.rows[block])
 
 
 class RecordBatchSource(TableSource):
-    """Files of record batches. To a model they are the same as Parquet files of the same table."""
+    """Files of record batches. Their encoding is recorded as that of Parquet files of the same table."""
 
     form = "parquet"
 
@@ -79,7 +80,7 @@ class RecordBatchSource(TableSource):
         super().__init__(tuple(part.path for part in parts), options)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; errors and the list of files name the blocks. See ``Source.batches``."""
+        """Yield all rows in order; errors and the list of files name the blocks instead of the files."""
         yield from with_block_names(super().batches(), self.sources, self._parts, self._noun)
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
@@ -94,17 +95,20 @@ class RecordBatchSource(TableSource):
 
 
 class MemoryTableSource(TableSource):
-    """A frame in memory, with the columns (n,) ``beside`` it. To a model it is the same as a Parquet file of the same table."""
+    """A data frame in memory, with additional columns (n,) ``beside`` it.
+
+    Its encoding is recorded as that of a Parquet file of the same table.
+    """
 
     form = "parquet"
     hashes_as_it_reads = True  # there is no file to hash
 
     def __init__(self, X: Any, beside: Mapping[str, Array], options: SourceOptions) -> None:
-        self._table, self._beside = X, _ColumnsBeside(beside)
+        self._table, self._added = X, _AddedColumns(beside)
         with _explain_refusals():
-            self._given = reader_of(X).schema
-        self._beside.check(len(X))
-        self._schema = self._beside.readable_schema(self._given)
+            self._table_schema = reader_of(X).schema
+        self._added.check(len(X))
+        self._schema = self._added.joined_schema(self._table_schema)
         super().__init__((Path(TABLE),), options)
 
     def _new_file(self, path: Path) -> SourceFile:
@@ -115,12 +119,12 @@ class MemoryTableSource(TableSource):
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         wanted, step = set(columns), batch_rows(len(self._schema))
-        places = [k for k, name in enumerate(self._given.names) if name in wanted]
-        schema = pa.schema([self._given.field(k) for k in places])
+        places = [k for k, name in enumerate(self._table_schema.names) if name in wanted]
+        schema = pa.schema([self._table_schema.field(k) for k in places])
         with _explain_refusals():
             reader = _memory_reader(self._table, places, schema, step)
-            for given in self._beside.select(wanted).join(reader):
-                for batch in _slice_batch(given, step):
+            for joined in self._added.select(wanted).join(reader):
+                for batch in _slice_batch(joined, step):
                     for part in _slice_batch(batch, rows):
                         file.read = file.size = file.size + part.nbytes
                         yield as_stored(part)
@@ -129,10 +133,11 @@ class MemoryTableSource(TableSource):
 def table_source(
     X: Any, options: SourceOptions, directory: Callable[[], Path], beside: Mapping[str, Array] | None = None
 ) -> Source:
-    """Return a table of a program, with columns (n,) ``beside`` it, as a source: read where it lies, or from a file.
+    """Return a table object, with additional columns (n,) ``beside`` it, as a source.
 
-    ``directory`` makes the folder for the rows of a table that may give them only once. Raises what ``open_source``
-    raises, DataError E-ROWS for another number of values beside than there are rows.
+    A data frame in memory is read in place. Other tables may give their rows only once; these are written to a file in the
+    folder that ``directory`` makes. Raises what ``open_source`` raises, and DataError E-ROWS if a column ``beside`` the
+    table has another length.
     """
     if kind_of(X) is not RowKind.FRAME:
         return frame_source([spill(X, directory(), beside)], options, TABLE)
@@ -142,7 +147,7 @@ def table_source(
 
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
-    """Return a data frame that was written to files, whose parts are called ``noun``, as a source. Raises what
+    """Return a data frame that was written to files as a source; ``noun``: the name of its blocks in messages. Raises what
     ``open_source`` raises.
     """
     try:
@@ -156,7 +161,7 @@ def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str 
 def with_block_names(
     batches: Iterable[Batch], files: list[SourceFile], parts: Sequence[BlocksPart], noun: str
 ) -> Iterator[Batch]:
-    """Yield batches that are read from parts; errors, and at the end the ``files``, name the blocks."""
+    """Yield the batches of parts; errors, and the ``files`` once all rows are read, name blocks instead of paths."""
     by_path = {str(part.path): part for part in parts}
     try:
         yield from batches
@@ -168,21 +173,21 @@ def with_block_names(
 
 
 def name_blocks(error: StreamSVMError, parts: dict[str, BlocksPart], noun: str) -> StreamSVMError:
-    """Return the error with blocks and their rows, counted from 0 and from 1, in place of files and rows."""
+    """Return the error with paths and rows replaced by blocks, counted from 0, and their rows, counted from 1."""
     for path, part in parts.items():
-        named = partial(_name_place, part, noun)
-        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", named, error.message)
+        replacement = partial(_name_place, part, noun)
+        error.message = re.sub(re.escape(path) + r"(?: row (\d+))?", replacement, error.message)
     error.args = (error.message,)
     return error
 
 
-def _name_place(part: BlocksPart, noun: str, found: re.Match[str]) -> str:
-    if found[1] is None:
+def _name_place(part: BlocksPart, noun: str, match: re.Match[str]) -> str:
+    if match[1] is None:
         return _name_part(part, noun)
     if noun == TABLE:
-        return f"{noun} row {found[1]}"
-    block, within = part.place(int(found[1]) - 1)
-    return f"{noun} {block} row {within + 1}"
+        return f"{noun} row {match[1]}"
+    block, row = part.place(int(match[1]) - 1)
+    return f"{noun} {block} row {row + 1}"
 
 
 def _name_part(part: BlocksPart, noun: str) -> str:
@@ -194,13 +199,13 @@ def _name_part(part: BlocksPart, noun: str) -> str:
 
 @contextmanager
 def _open(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.RecordBatchReader]:
-    """Open some columns of a file, mapped into memory instead of read."""
+    """Open some columns of a file of record batches, which is mapped into memory; None: all columns."""
     with pa.memory_map(str(path)) as mapped:
         options = None
         if columns is not None:
-            with pa.ipc.open_stream(mapped) as whole:
+            with pa.ipc.open_stream(mapped) as all_columns:
                 wanted = set(columns)
-                places = [k for k, name in enumerate(whole.schema.names) if name in wanted]
+                places = [k for k, name in enumerate(all_columns.schema.names) if name in wanted]
             options = pa.ipc.IpcReadOptions(included_fields=places)
             mapped.seek(0)
         with pa.ipc.open_stream(mapped, options=options) as reader:
@@ -208,17 +213,18 @@ def _open(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.Recor
 
 
 def spill(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) -> BlocksPart:
-    """Write all rows of a table to a file in ``directory``, with the columns (n,) ``beside`` it.
+    """Write all rows of a table, with additional columns (n,) ``beside`` it, to a file of record batches in ``directory``.
 
-    Raises DataError for columns of several types, E-ROWS for another number of values beside; StorageError.
+    Raises DataError E-DTYPE for columns of several types, E-ROWS if a column ``beside`` the table has another length;
+    StorageError.
     """
-    path, columns = directory / "000000.arrow", _ColumnsBeside(beside or {})
+    path, added = directory / "000000.arrow", _AddedColumns(beside or {})
     with _explain_refusals():
         reader = reader_of(X if _gives_batches(X) else _sink(X, directory))
-        batches = columns.join(reader)
-        durable.write_stream(path, record_batch_file(columns.readable_schema(reader.schema), batches))
-    columns.check(columns.rows)
-    return BlocksPart(path, 0, (columns.rows,))
+        batches = added.join(reader)
+        durable.write_stream(path, record_batch_file(added.joined_schema(reader.schema), batches))
+    added.check(added.rows)
+    return BlocksPart(path, 0, (added.rows,))
 
 
 def spill_to_parquet(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) -> Path:
@@ -230,7 +236,7 @@ def spill_to_parquet(X: Any, directory: Path, beside: Mapping[str, Array] | None
 
 @contextmanager
 def _explain_refusals() -> Iterator[None]:
-    """Turn errors of Arrow about a table into DataError E-DTYPE."""
+    """Convert errors of Arrow about a table to DataError E-DTYPE."""
     try:
         yield
     except ARROW_ERRORS as error:
@@ -239,44 +245,44 @@ def _explain_refusals() -> Iterator[None]:
         ) from error
 
 
-class _ColumnsBeside:
-    """Columns (n,) that are given beside a table, such as labels, to be the last of its record batches."""
+class _AddedColumns:
+    """Columns (n,) that are given beside a table, such as labels; they become the last columns of its record batches."""
 
     def __init__(self, columns: Mapping[str, Array]) -> None:
         self.rows = 0
-        """Rows of the batches that were joined last."""
+        """The rows that the last ``join`` has yielded so far."""
         self._columns = {name: _values(name, values) for name, values in columns.items()}
 
-    def select(self, names: Collection[str]) -> _ColumnsBeside:
-        """Return those of some names."""
-        found = _ColumnsBeside({})
-        found._columns = {name: values for name, values in self._columns.items() if name in names}
-        return found
+    def select(self, names: Collection[str]) -> _AddedColumns:
+        """Return the added columns whose names are in ``names``."""
+        selected = _AddedColumns({})
+        selected._columns = {name: values for name, values in self._columns.items() if name in names}
+        return selected
 
-    def readable_schema(self, given: pa.Schema) -> pa.Schema:
-        """Return the schema of the joined batches of a table."""
-        fields = [pa.field(str(field.name), _readable_type(field.type)) for field in given]
+    def joined_schema(self, table: pa.Schema) -> pa.Schema:
+        """Return the schema of the batches that ``join`` yields for a table."""
+        fields = [pa.field(str(field.name), _readable_type(field.type)) for field in table]
         return pa.schema(fields + [pa.field(name, values.type) for name, values in self._columns.items()])
 
     def join(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a table with these columns, all of the types that are read."""
-        self.rows, schema = 0, self.readable_schema(reader.schema)
+        """Yield the batches of a table with the added columns, cast to ``joined_schema``."""
+        self.rows, schema = 0, self.joined_schema(reader.schema)
         for batch in reader:
             pieces = [values.slice(self.rows, batch.num_rows) for values in self._columns.values()]
             self.rows += batch.num_rows
-            # where there are too few, ``check`` refuses them
+            # columns that are too short are padded here and refused by ``check``
             columns = [*batch.columns, *(_with_nulls(piece, batch.num_rows - len(piece)) for piece in pieces)]
             stored = [column.cast(field.type) for column, field in zip(columns, schema, strict=True)]
             yield pa.record_batch(stored, schema)
 
     def check(self, rows: int) -> None:
-        """Raise DataError unless a table has rows, and there is one value for each."""
+        """Raise DataError E-EMPTY for a table without rows, E-ROWS for an added column of another length than ``rows``."""
         if not rows:
             raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
         for name, values in self._columns.items():
             if len(values) != rows:
-                found = f"there are {rows} rows and {len(values)} values of {name}"
-                raise DataError(found, code="E-ROWS", hint="give one value for each row")
+                message = f"there are {rows} rows and {len(values)} values of {name}"
+                raise DataError(message, code="E-ROWS", hint="give one value for each row")
 
 
 def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
@@ -285,7 +291,7 @@ def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _memory_reader(X: Any, places: list[int], schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
-    """Return the columns of a frame in memory at some ``places``, of the types of ``schema``, about so many rows a batch."""
+    """Return the columns of a data frame at ``places``, of the types of ``schema``, in batches of about ``rows`` rows."""
     if isinstance(X, pa.Table):
         return X.select(places).to_reader(rows)
     if package_of(X) == "pandas":
@@ -294,13 +300,13 @@ def _memory_reader(X: Any, places: list[int], schema: pa.Schema, rows: int) -> p
     return pa.RecordBatchReader.from_batches(schema, batches)
 
 
-def _with_nulls(values: pa.Array, by: int) -> pa.Array:
-    """The values, followed by so many nulls."""
-    return pa.concat_arrays([values, pa.nulls(by, values.type)]) if by else values
+def _with_nulls(values: pa.Array, count: int) -> pa.Array:
+    """Return the values followed by ``count`` nulls."""
+    return pa.concat_arrays([values, pa.nulls(count, values.type)]) if count else values
 
 
 def _readable_type(kind: pa.DataType) -> pa.DataType:
-    """The type that a column is read as: text for views, which no encoder reads."""
+    """Return the type in which a column is read: string views, which the encoders do not read, become large strings."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
     if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
@@ -309,21 +315,21 @@ def _readable_type(kind: pa.DataType) -> pa.DataType:
 
 
 def _values(name: str, values: Array) -> pa.Array:
-    """Labels or weights as an Arrow array. Raises DataError E-DTYPE."""
+    """Return labels or weights as an Arrow array. Raises DataError E-DTYPE."""
     try:
         return pa.array(values, from_pandas=True)
     except ARROW_ERRORS as error:
-        found = f"the values of {name}: {quote(str(error), 120)}"
-        raise DataError(found, code="E-DTYPE", hint="give numbers or text, of one type") from error
+        message = f"the values of {name}: {quote(str(error), 120)}"
+        raise DataError(message, code="E-DTYPE", hint="give numbers or text, of one type") from error
 
 
 def batch_rows(columns: int) -> int:
-    """Return the number of rows that a table of so many columns is read or written by."""
+    """Return the rows of a batch of a table with ``columns`` columns."""
     return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, columns))))
 
 
 def record_batch_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
-    """Yield the bytes of a file of record batches."""
+    """Yield the bytes of a file of record batches, piece by piece."""
     sink, rows = GrowingFile(), batch_rows(len(schema))
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
@@ -334,7 +340,7 @@ def record_batch_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> I
 
 
 def parquet_of(path: Path) -> Iterator[bytes]:
-    """Yield the bytes of a Parquet file of the same rows, a row group for each batch."""
+    """Yield the bytes of a Parquet file with the rows of a file of record batches; each batch becomes a row group."""
     sink = GrowingFile()
     with _open(path) as reader, pq.ParquetWriter(sink, reader.schema) as writer:
         for batch in reader:
@@ -344,7 +350,7 @@ def parquet_of(path: Path) -> Iterator[bytes]:
 
 
 def reader_of(X: Any) -> pa.RecordBatchReader:
-    """Return the record batches of a table in order, computed as they are asked for."""
+    """Return a reader of the record batches of a table, which are computed lazily and in order."""
     kind = kind_of(X)
     X = _stored_table_reader(X) if kind is RowKind.STORED_TABLE else X
     if isinstance(X, pa.RecordBatchReader):
@@ -368,40 +374,42 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
 
 
 def one_column(X: Any) -> Iterator[pa.RecordBatch]:
-    """Yield a table of one column, some rows at a time. Raises DataError for another number of columns."""
+    """Yield the batches of a table with one column. Raises DataError E-SCHEMA for another number of columns."""
     reader = reader_of(X if _gives_batches(X) else X.collect())
     if len(reader.schema) != 1:
-        found = f"labels and weights are one column, not {len(reader.schema)}"
-        raise DataError(found, code="E-SCHEMA", hint="select the column")
+        message = f"labels and weights are one column, not {len(reader.schema)}"
+        raise DataError(message, code="E-SCHEMA", hint="select the column")
     yield from reader
 
 
 def numbers_of(X: Any) -> Iterator[Array]:
-    """Yield a table as numbers (n, d), some rows at a time. Raises DataError for columns that hold none."""
+    """Yield the batches of a table as arrays (n, d). Raises DataError E-DTYPE for columns that are not numbers."""
     for batch in reader_of(X if _gives_batches(X) else X.collect()):
         yield np.column_stack([_numbers(name, batch.column(k)) for k, name in enumerate(batch.schema.names)])
 
 
 def _numbers(name: str, values: pa.Array) -> Array:
-    found = values.to_numpy(zero_copy_only=False)
-    if found.dtype.kind not in KINDS:
+    numbers = values.to_numpy(zero_copy_only=False)
+    if numbers.dtype.kind not in KINDS:
         raise DataError(f"column {quote(name)} holds {values.type}, not numbers", code="E-DTYPE", hint=HINT_TYPES)
-    return found
+    return numbers
 
 
 def _gives_batches(X: Any) -> bool:
-    """Whether a table gives batches; lazy frames of an earlier polars give all rows at once, or write a file."""
+    """Return whether a table gives its rows in batches. Lazy frames of older versions of polars do not: they give all rows
+    at once, or write a file.
+    """
     return kind_of(X) is not RowKind.LAZY_FRAME or isinstance(X, FrameInBatches)
 
 
 def _duckdb_reader(X: Relation | FormerRelation) -> pa.RecordBatchReader:
-    """The rows of a relation as they are computed."""
+    """Return a reader of the rows of a DuckDB relation, computed lazily."""
     rows = batch_rows(len(X.columns))
     return X.to_arrow_reader(rows) if isinstance(X, Relation) else X.fetch_arrow_reader(rows)
 
 
 def dask_blocks_of(X: Any) -> Iterator[Any]:
-    """Yield the partitions of a dask data frame, or the blocks of rows of a dask array, computed one by one."""
+    """Compute and yield, one by one, the partitions of a Dask data frame or the blocks of rows of a Dask array."""
     if kind_of(X) is RowKind.DASK_ARRAY:
         X = X if X.ndim != 2 or X.numblocks[1] == 1 else X.rechunk({1: -1})
     for block in np.ravel(X.to_delayed()):
@@ -409,7 +417,7 @@ def dask_blocks_of(X: Any) -> Iterator[Any]:
 
 
 def _dask_reader(X: Any) -> pa.RecordBatchReader:
-    """The rows of a dask data frame, partition by partition; the first with rows says the types of the columns."""
+    """Return a reader of the rows of a Dask data frame; the types are those of the first partition with rows."""
     parts = (part for part in dask_blocks_of(X) if len(part))
     first = next(parts, None)
     if first is None:
@@ -420,7 +428,7 @@ def _dask_reader(X: Any) -> pa.RecordBatchReader:
 
 
 def _stored_table_reader(X: Any) -> Any:
-    """A Delta, Iceberg, Lance or Hugging Face table as an Arrow data set or a reader of record batches."""
+    """Return a Delta, Iceberg, Lance or Hugging Face table as an Arrow data set or a reader of record batches."""
     if hasattr(X, "to_pyarrow_dataset"):  # Delta Lake
         return X.to_pyarrow_dataset()
     if hasattr(X, "scan") or hasattr(X, "to_arrow_batch_reader"):  # Iceberg: a table, or a scan of one
@@ -437,10 +445,9 @@ def _stored_table_reader(X: Any) -> Any:
 
 
 def _lazy_reader(X: Any) -> pa.RecordBatchReader:
-    """The rows of a lazy frame of polars as they are computed.
+    """Return a reader of the rows of a lazy polars frame.
 
-    A file that polars writes would take more memory: it holds row groups first, of 100 columns 0.3 GB more than batches
-    of rows.
+    Letting polars write a file would take more memory, because it keeps row groups in memory: 0.3 GB more for 100 columns.
     """
     schema = reader_of(X.head(0).collect()).schema
     frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)
@@ -448,13 +455,13 @@ def _lazy_reader(X: Any) -> pa.RecordBatchReader:
 
 
 def _sink(X: Any, directory: Path) -> pd.Dataset:
-    """Write a lazy frame to a file."""
+    """Write a lazy polars frame to a Parquet file and return that as an Arrow data set."""
     X.sink_parquet(directory / "lazy.parquet", row_group_size=batch_rows(1))
     return pd.dataset(directory / "lazy.parquet")
 
 
 def _pandas_reader(frame: Any, schema: pa.Schema | None = None, rows: int | None = None) -> pa.RecordBatchReader:
-    """Return the rows of a pandas data frame without its index, of types of ``schema`` if given. Raises DataError E-DTYPE."""
+    """Return a reader of a pandas data frame without its index, of the types of ``schema`` if given. Raises DataError."""
     check_frame(frame, "")
     names = list(map(str, frame.columns))
     if names != list(frame.columns):
@@ -473,13 +480,13 @@ def _pandas_reader(frame: Any, schema: pa.Schema | None = None, rows: int | None
 
 
 def check_frame(frame: Block, place: str) -> None:
-    """Raise DataError E-HEADER for a name that is there twice, E-DTYPE for columns that Arrow has no types for."""
+    """Raise DataError E-HEADER for a name that occurs twice, E-DTYPE for sparse and complex columns."""
     import pandas as pd
 
     if not frame.columns.is_unique:
-        twice = quote(str(frame.columns[frame.columns.duplicated()][0]))
-        found = f"{place}the data frame has two columns named {twice}"
-        raise DataError(found, code="E-HEADER", hint="rename one of them")
+        name = quote(str(frame.columns[frame.columns.duplicated()][0]))
+        message = f"{place}the data frame has two columns named {name}"
+        raise DataError(message, code="E-HEADER", hint="rename one of them")
     for name, kind in frame.dtypes.items():
         sparse = isinstance(kind, pd.SparseDtype)
         if sparse or kind.kind == "c":
@@ -488,14 +495,14 @@ def check_frame(frame: Block, place: str) -> None:
 
 
 def check_values(frame: Block) -> None:
-    """Raise DataError E-DTYPE naming the first column whose values Arrow does not take."""
+    """Raise DataError E-DTYPE for the first column whose values Arrow cannot convert."""
     for name in frame.columns:
-        if said := arrow_refusal([frame[name]]):
-            raise DataError(f"column {quote(str(name))}: {said}", code="E-DTYPE", hint=HINT_TYPES)
+        if reason := arrow_refusal([frame[name]]):
+            raise DataError(f"column {quote(str(name))}: {reason}", code="E-DTYPE", hint=HINT_TYPES)
 
 
 def arrow_refusal(parts: Sequence[Block]) -> str | None:
-    """Return the error of Arrow for a column, in parts, that it does not take; None where it takes it."""
+    """Return the message of Arrow's error if it cannot convert a column, given in parts; None if it can."""
     import pandas as pd
 
     try:

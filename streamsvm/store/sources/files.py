@@ -1,8 +1,9 @@
-"""The files that a user names, and their format.
+"""Find the files that a user names, and detect their format.
 
-Directories and patterns stand for the files in them, in order of name. First bytes decide the format; names decide only
-between kinds of text. Parts of a table without rows are passed over and counted. Directories whose files are not their
-rows are refused: tables of a data lake, and tables in partitions, whose folders hold a column.
+Directories and patterns are expanded to their files, sorted by name. The format is detected by the first bytes; the
+suffix matters only for text. Files without rows are skipped and counted. Two kinds of directories are refused, because
+their files are not exactly their rows: tables of a data lake, and partitioned tables, where the names of folders hold a
+column.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding
 
 HEAD = 1 << 16
-"""Bytes by which the format of a file is detected."""
+"""The number of bytes from which the format of a file is detected."""
 MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
 UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"MATLAB 5.0": "MATLAB before v7.3", b"<": "markup"}
 SUFFIXES = {
@@ -37,7 +38,7 @@ SUFFIXES = {
 JSON_ARRAY = re.compile(rb"\s*\[\s*[\[{\]]")
 SVMLIGHT_LINE = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
 LARGEST_EMPTY = 4 << 20
-"""The most bytes, on disk and of content, of a file that may hold no rows: a header, or a footer."""
+"""The most bytes, on disk and uncompressed, of a file that is checked for having no rows but a header or a footer."""
 PARQUET_MAGIC = b"PAR1"
 PIECE = 1 << 16
 ICEBERG_METADATA = re.compile(r"v?\d.*\.metadata\.json")
@@ -47,32 +48,32 @@ EXPORTS = {
     "Iceberg": "pyiceberg.catalog.load_catalog(...).load_table(...).scan().to_arrow_batch_reader()",
     "Hudi": "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({path!r}).build().read_snapshot())",
 }
-"""By the kind of a table, the Python expression for the rows of its current snapshot."""
+"""The Python expression for the rows of the current snapshot of a table, by kind of data lake."""
 WILDCARDS = frozenset("*?[")
 
 
 def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """Return the files that paths stand for; directories that are Zarr arrays, and "-", stay as they are.
+    """Return the files that paths and patterns name; directories that are Zarr arrays, and "-", are kept unchanged.
 
-    Raises MissingError, UsageError, and DataError for tables whose files are not their rows.
+    Raises MissingError, UsageError, and DataError for data lakes and partitioned tables.
     """
-    found: list[Path] = []
+    files: list[Path] = []
     for path in map(Path, paths):
         if str(path) == STANDARD_INPUT:
-            found.append(path)
+            files.append(path)
         elif is_there(path):
-            found += _list_directory(path) if is_folder(path) else [_check_regular(path)]
+            files += _list_directory(path) if is_folder(path) else [_check_regular(path)]
         elif WILDCARDS & set(str(path)):
-            found += _match(str(path))
+            files += _match_pattern(str(path))
         else:
             raise MissingError(f"{path} does not exist", hint="name the files to read")
-    for file in {file.parent: file for file in reversed(found) if str(file) != STANDARD_INPUT}.values():
+    for file in {file.parent: file for file in reversed(files) if str(file) != STANDARD_INPUT}.values():
         refuse_lake(file)
-    return tuple(found)
+    return tuple(files)
 
 
 def _check_regular(path: Path) -> Path:
-    """Return the path of a regular file. Raises UsageError for pipes, before anything is read."""
+    """Return the path of a regular file. Raises UsageError for pipes and other special files."""
     mode = path.stat().st_mode
     if stat.S_ISREG(mode):
         return path
@@ -93,21 +94,21 @@ def _list_directory(path: Path) -> list[Path]:
     return files
 
 
-def _match(pattern: str) -> list[Path]:
+def _match_pattern(pattern: str) -> list[Path]:
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")
-    return list(dict.fromkeys(expand(matches)))  # '**' names a folder, and the files in it
+    return list(dict.fromkeys(expand(matches)))  # '**' matches a folder and also the files in it
 
 
 def detect(paths: tuple[Path, ...]) -> str:
-    """Return the format of all files. Raises DataError E-FORMAT when they differ or cannot be read."""
-    found = {path: _format_of(path) for path in paths}
-    first = found[paths[0]]
-    for path, name in found.items():
+    """Return the common format of files. Raises DataError E-FORMAT if their formats differ or are unknown."""
+    formats = {path: _format_of(path) for path in paths}
+    first = formats[paths[0]]
+    for path, name in formats.items():
         if name != first:
-            differ = f"{paths[0]} looks like {first}, {path} like {name}"
-            raise DataError(differ, code="E-FORMAT", hint="ingest files of one format, or pass --format")
+            message = f"{paths[0]} looks like {first}, {path} like {name}"
+            raise DataError(message, code="E-FORMAT", hint="ingest files of one format, or pass --format")
     return first
 
 
@@ -117,7 +118,7 @@ def binary_format(path: Path) -> str | None:
 
 
 def table_form(path: Path) -> str:
-    """Return the format of a file that may be a table: 'csv' for text that is no JSON, else as ``binary_format``."""
+    """Return the format of a file that may be a table: a binary format, 'jsonl', or 'csv' for any other text."""
     form = binary_format(path)
     if form is not None:
         return form
@@ -130,9 +131,9 @@ def _head(path: Path) -> bytes:
 
 
 def _format_by(head: bytes, path: Path) -> str | None:
-    found = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
-    if found is not None:
-        return found
+    name = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+    if name is not None:
+        return name
     from streamsvm.store.sources.npy import is_idx
 
     return "idx" if is_idx(head) else foreign_format(path)
@@ -142,8 +143,8 @@ def _format_of(path: Path) -> str:
     if path.is_dir():
         return "zarr"
     head = _head(path)
-    if found := _format_by(head, path):
-        return found
+    if binary := _format_by(head, path):
+        return binary
     for magic, name in UNREADABLE.items():
         if head.startswith(magic):
             raise DataError(f"{path} looks like {name}", code="E-FORMAT", hint="convert it, or pass --format")
@@ -160,8 +161,8 @@ def _format_by_suffix(path: Path) -> str | None:
 
 
 def _kind_of_text(head: bytes) -> str:
-    """JSON lines when the first line begins an object, svmlight when the first line that is no comment is a label and
-    'index:value' entries, else CSV.
+    """Return 'jsonl' if the first line begins an object, 'svmlight' if the first line that is not a comment is a label and
+    'index:value' entries, else 'csv'.
     """
     if head.lstrip().startswith(b"{"):
         return "jsonl"
@@ -171,10 +172,10 @@ def _kind_of_text(head: bytes) -> str:
 
 
 def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
-    """Return the files that hold rows, or all of them where none does. ``form``: their format, or 'auto'.
+    """Return the files that have rows, or all files if none has. ``form``: their format, or 'auto'.
 
-    Empty text, a Parquet file of 0 rows, and a CSV file with only the header that other files have as well, hold none.
-    Raises what ``Input`` does.
+    Files without rows are empty text, Parquet files of 0 rows, and CSV files that hold only the header of the other files.
+    Raises what ``Input`` raises.
     """
     if len(files) == 1:
         return tuple(files)
@@ -194,14 +195,14 @@ def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
 
 
 def _single_line(path: Path) -> bytes | None:
-    """Return the only line of a small text file, empty where it has none; None where it has more, or is no text."""
-    found = b""
+    """Return the only line of a small text file, or b'' for an empty file; None if it has more lines or is not text."""
+    content = b""
     with Input(path) as stream:
         while piece := stream.read(PIECE):
-            found = (found + piece).removeprefix(BYTE_ORDER_MARK).lstrip()
-            if b"\n" in found.strip() or len(found) > LARGEST_EMPTY or found.startswith(PARQUET_MAGIC):
+            content = (content + piece).removeprefix(BYTE_ORDER_MARK).lstrip()
+            if b"\n" in content.strip() or len(content) > LARGEST_EMPTY or content.startswith(PARQUET_MAGIC):
                 return None
-    return found.strip()
+    return content.strip()
 
 
 def _first_line(path: Path) -> bytes:
@@ -211,7 +212,7 @@ def _first_line(path: Path) -> bytes:
 
 
 def _names(line: bytes) -> list[bytes]:
-    """Return the sorted names of a header, whatever the delimiter."""
+    """Return the sorted names of a header with any usual delimiter."""
     return sorted(name.strip(b' "') for name in re.split(rb"[,;|\t]", line))
 
 
@@ -226,29 +227,29 @@ def _is_empty_parquet(path: Path) -> bool:
 
     try:
         return bool(pq.read_metadata(path).num_rows == 0)
-    except (OSError, pa.ArrowException):  # it is raised again when the file is read
+    except (OSError, pa.ArrowException):  # the error is raised again when the file is read
         return False
 
 
 def refuse_lake(path: Path) -> None:
-    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: its files still hold rows that
-    were deleted or replaced, and only its log says which.
+    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: its files also hold rows that were
+    deleted or replaced, and only the log of the table tells which.
     """
-    place = Path(os.path.realpath(path))
-    for folder in (place, *place.parents):
-        if (kind := _lake(folder)) is not None:
-            found = f"{path} is" if folder == place else f"{path} lies in"
-            shown = EXPORTS[kind].format(path=str(folder))
+    real_path = Path(os.path.realpath(path))
+    for folder in (real_path, *real_path.parents):
+        if (kind := _lake_kind(folder)) is not None:
+            subject = f"{path} is" if folder == real_path else f"{path} lies in"
+            rows = EXPORTS[kind].format(path=str(folder))
             raise DataError(
-                f"{found} a{'n' if kind == 'Iceberg' else ''} {kind} table: its files also hold rows that were deleted or "
+                f"{subject} a{'n' if kind == 'Iceberg' else ''} {kind} table: its files also hold rows that were deleted or "
                 "replaced",
                 code="E-FORMAT",
-                hint=f"write its current snapshot to Parquet, or pass it on in Python: sv.ingest({shown}, STORE, label=...)",
+                hint=f"write its current snapshot to Parquet, or pass it on in Python: sv.ingest({rows}, STORE, label=...)",
             )
 
 
-def _lake(folder: Path) -> str | None:
-    """Return the kind of table that a folder is the root of; None for any other folder."""
+def _lake_kind(folder: Path) -> str | None:
+    """Return the kind of data lake table whose root a folder is; None for any other folder."""
     if (folder / "_delta_log").is_dir():
         return "Delta"
     if (folder / ".hoodie").is_dir():
@@ -262,8 +263,8 @@ def _lake(folder: Path) -> str | None:
 
 
 def refuse_partitions(files: Sequence[Path], columns: Sequence[str]) -> None:
-    """Raise DataError E-SCHEMA where files lie in different folders such as 'year=2020' and have no column 'year' of
-    their own among ``columns``: it would be lost.
+    """Raise DataError E-SCHEMA if files are in different folders such as 'year=2020' and ``columns`` has no 'year': the
+    values of that column would be lost.
     """
     values_of: dict[str, set[str | None]] = {}
     places: list[dict[str, str]] = []
@@ -278,7 +279,7 @@ def refuse_partitions(files: Sequence[Path], columns: Sequence[str]) -> None:
 
 
 def refuse_partitioned_folder(folder: Path, below: Sequence[str]) -> None:
-    """Raise DataError E-SCHEMA for a folder that has folders such as 'year=2020' in it."""
+    """Raise DataError E-SCHEMA if one of the folders ``below`` a folder has a name such as 'year=2020'."""
     keys = [unquote(match[1]) for name in below if (match := PARTITION.fullmatch(name))]
     if keys:
         raise _partition_error(str(folder), keys[:1])

@@ -35,7 +35,7 @@ BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
 MISSING_WORD, LARGE_WHOLE = "missing", "large"
-"""What is counted in place of the type: for a word that stands for a missing number, and for a whole number that needs 64
+"""Counted instead of the type: for a word that stands for a missing number, and for an integer that needs 64
 bits without a sign."""
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
 HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"

@@ -1,9 +1,9 @@
-"""The steps between the rows that a format reads and those that are stored: columns less an offset, missing values filled.
+"""The steps between the rows that a format reads and those that are stored: subtract offsets, fill missing values.
 
-What is subtracted is decided once, by the first rows. What is filled in (the mean of each column), and which columns have
-missing values at all (for indicators), is found by reading the source once before. Both are recorded, so that other files
-give the same columns. The rows of tables, arrays and svmlight text go through the same steps; so do rows that a program
-hands to a model.
+The offsets are computed from the first rows. The values that replace missing ones (the mean of each column), and the
+columns that have missing values (for indicators), are computed in one additional pass over the source. All are recorded,
+so that other files give the same columns. The steps are the same for tables, arrays, svmlight text, and rows in memory
+that are passed to a model.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILLED = "missing values filled"
 
 @dataclass(frozen=True, slots=True)
 class Filling:
-    """The value that replaces a missing one in each column, and the columns that get an indicator."""
+    """The values that replace missing ones, (columns,), and the columns that get an indicator column."""
 
     values: Float32
     indicators: NDArray[np.int64]
@@ -49,27 +49,27 @@ class Filling:
         return {"policy": self.policy, "values": self.values.tolist(), "indicators": self.indicators.tolist()}
 
     def apply(self, X: Rows) -> Rows:
-        """Return the rows without NaN, with the indicator columns after the others."""
+        """Return the rows with NaN replaced, and the indicator columns appended."""
         return self._dense(X) if isinstance(X, Dense) else self._sparse(X)
 
     def _dense(self, X: Dense) -> Dense:
-        absent = np.isnan(X.values)
-        values = np.where(absent, self.values, X.values)
+        is_missing = np.isnan(X.values)
+        values = np.where(is_missing, self.values, X.values)
         if len(self.indicators):
-            values = np.hstack([values, absent[:, self.indicators].astype(np.float32)])
+            values = np.hstack([values, is_missing[:, self.indicators].astype(np.float32)])
         return Dense(np.ascontiguousarray(values, np.float32))
 
     def _sparse(self, X: CSR) -> CSR:
-        absent = np.isnan(X.data)
-        if not absent.any():
+        is_missing = np.isnan(X.data)
+        if not is_missing.any():
             return X
-        data = np.where(absent, self.values[X.indices], X.data).astype(np.float32)
-        place = np.full(len(self.values), -1, np.int64)
-        place[self.indicators] = len(self.values) + np.arange(len(self.indicators))
+        data = np.where(is_missing, self.values[X.indices], X.data).astype(np.float32)
+        indicator_of = np.full(len(self.values), -1, np.int64)  # the indicator column of each column, or -1
+        indicator_of[self.indicators] = len(self.values) + np.arange(len(self.indicators))
         row = np.repeat(np.arange(len(X.indptr) - 1), np.diff(X.indptr))
-        marked = absent & (place[X.indices] >= 0)
+        marked = is_missing & (indicator_of[X.indices] >= 0)
         rows = np.concatenate([row, row[marked]])
-        indices = np.concatenate([X.indices, place[X.indices[marked]]])
+        indices = np.concatenate([X.indices, indicator_of[X.indices[marked]]])
         order = np.lexsort((indices, rows))
         data = np.concatenate([data, np.ones(np.count_nonzero(marked), np.float32)])[order]
         indptr = np.zeros(len(X.indptr), np.int64)
@@ -78,7 +78,7 @@ class Filling:
 
 
 def filling_from(encoding: JsonMapping | None) -> Filling | None:
-    """Return the filling in a recorded encoding; None where missing values were refused."""
+    """Return the filling in a recorded encoding; None if missing values are errors."""
     recorded = (encoding or {}).get("missing")
     if recorded is None:
         return None
@@ -87,14 +87,14 @@ def filling_from(encoding: JsonMapping | None) -> Filling | None:
 
 
 def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Filling:
-    """Read all rows of a source for the means and the columns with missing values; ``offsets``: those of its columns.
+    """Read all rows of a source and return the filling for a policy; ``offsets``: the offsets of its columns.
 
-    Every column gets a mean, because rows that are read later may miss values where these do not. Raises what reading
-    raises, DataError E-MISSING for a column without any value where its mean is needed.
+    Every column gets a value, because other rows may lack values in columns where these do not. Raises what reading raises,
+    and DataError E-MISSING if the policy is 'mean' and a column has no value.
     """
     from streamsvm.compute.blocks.columns import dense_sums, sparse_sums  # imports numba
 
-    mean = policy == "mean"
+    is_mean = policy == "mean"
     sums, low, missing, rows = np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 0
     for batch in source.batches():
         X = batch.X
@@ -106,43 +106,44 @@ def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Fi
         else:
             sparse_sums(X.data, X.indices, sums, low, missing)
     present = rows - missing
-    if mean and (empty := np.flatnonzero((present <= 0) & (missing > 0))).size:
+    if is_mean and (empty := np.flatnonzero((present <= 0) & (missing > 0))).size:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
-        found = f"column {name} has no value in any row"
-        raise DataError(found, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
-    values = (sums + low) / np.maximum(present, 1) if mean else stored_zeros(offsets, len(sums))
+        message = f"column {name} has no value in any row"
+        raise DataError(message, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
+    values = (sums + low) / np.maximum(present, 1) if is_mean else stored_zeros(offsets, len(sums))
     indicators = np.flatnonzero(missing) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 
 
 def stored_zeros(offsets: Offsets | None, columns: int) -> Float64:
-    """Return what 0 is stored as in each column (columns,) that is stored less an offset."""
+    """Return the number as which 0 is stored in each column (columns,): 0 minus the offset of the column."""
     return np.zeros(columns) if offsets is None else -offsets.at(np.arange(columns))
 
 
 def _pad(values: Any, size: int) -> Any:
-    """Return an array (``size``,) or longer that begins with ``values``, with zeros behind them."""
+    """Return the values padded with zeros to at least ``size``."""
     return np.concatenate([values, np.zeros(max(0, size - len(values)), values.dtype)])
 
 
 class RowSteps(NamedTuple):
-    """What is done to rows after they are read, in this order."""
+    """The steps that are applied to rows after they are read, in this order."""
 
     offsets: Offsets | None = None
-    """What is subtracted from columns. None: float32 loses nothing; no columns: it does, and no offset helps."""
+    """The offsets to subtract. None: float32 rounds nothing that matters; empty: it does, and no offset helps."""
     filling: Filling | None = None
-    """What stands for missing values; None where they are errors."""
+    """The values that replace missing ones; None if missing values are errors."""
 
     def apply(self, X: Rows) -> Rows:
-        """Return the rows as they are stored, in float32; with ``offsets`` they may come in float64."""
+        """Return the rows as they are stored, in float32. ``X`` may be in float64 if there are ``offsets``."""
         if self.offsets is not None:
             X = self.offsets.apply(X)
         return X if self.filling is None else self.filling.apply(X)
 
     def apply_and_count(self, X: Rows, names: tuple[str, ...] | None, notices: dict[str, int]) -> Rows:
-        """Return the rows as they are stored, and count in ``notices`` what float32 rounds and what is filled in.
+        """Return the rows as they are stored, and count in ``notices`` the numbers that float32 rounds and the missing
+        values that are filled.
 
-        ``names``: those of the columns that are read.
+        ``names``: the names of the columns of ``X``.
         """
         if self.offsets is not None:
             exact = self.offsets.subtract_from(X)
@@ -156,29 +157,29 @@ class RowSteps(NamedTuple):
         return self.filling.apply(X) if missing or len(self.filling.indicators) else X
 
     def stored_columns(self, read: int | None) -> int | None:
-        """Return how many columns are stored of so many that are read; None where that is not known yet."""
+        """Return the number of columns that are stored if ``read`` columns are read; None if that is unknown."""
         return read if self.filling is None else len(self.filling.values) + len(self.filling.indicators)
 
     def stored_names(self, read: tuple[str, ...] | None) -> tuple[str, ...] | None:
-        """Return the names of the columns that are stored, by the names of those that are read."""
+        """Return the names of the columns that are stored; ``read``: the names of the columns that are read."""
         if self.filling is None or read is None:
             return read
         return read + tuple(f"{read[j]} missing" for j in self.filling.indicators)
 
     def to_json(self) -> JsonObject:
         """Return the steps as fields of a recorded encoding."""
-        found: JsonObject = {}
+        fields: JsonObject = {}
         if self.offsets is not None and len(self.offsets.columns):
-            found["offsets"] = self.offsets.to_json()
+            fields["offsets"] = self.offsets.to_json()
         if self.filling is not None:
-            found["missing"] = self.filling.to_json()
-        return found
+            fields["missing"] = self.filling.to_json()
+        return fields
 
 
 def choose_steps(source: BaseSource, options: SourceOptions) -> None:
-    """Decide the steps of a source of which nothing was read yet: as recorded, or by reading rows of it.
+    """Set the steps of a source before its rows are read: those recorded, or computed by reading rows in advance.
 
-    Raises what reading raises, DataError E-MISSING for a column without any value.
+    Raises what reading raises, and DataError E-MISSING for a column without any value.
     """
     offsets = _choose_offsets(source, options)
     source.exact, source.steps = offsets is not None, RowSteps(offsets)
@@ -187,29 +188,29 @@ def choose_steps(source: BaseSource, options: SourceOptions) -> None:
 
 
 def _choose_offsets(source: BaseSource, options: SourceOptions) -> Offsets | None:
-    """Return the recorded offsets, or those that the first rows need; None where float32 loses nothing."""
+    """Return the recorded offsets, or those that the first rows need; None if float32 rounds nothing that matters."""
     if options.encoding is None and options.offsets is None:
         missing_is_zero = options.missing in ("zero", "indicator")
         return find_offsets(lambda exact: _first_rows(source, exact=exact), missing_is_zero=missing_is_zero)
-    offsets = offsets_from(_record_steps(options))
+    offsets = offsets_from(_recorded_steps(options))
     return offsets if len(offsets.columns) else None
 
 
-def _record_steps(options: SourceOptions) -> JsonMapping:
-    """Return the encoding that options hand over, or the steps of a whole of which the files are a part."""
+def _recorded_steps(options: SourceOptions) -> JsonMapping:
+    """Return the steps recorded in ``options.encoding``, or those that were chosen for all files, of which these are some."""
     return {"offsets": options.offsets, "missing": options.filling} if options.encoding is None else options.encoding
 
 
 def _first_rows(source: BaseSource, *, exact: bool) -> Rows | None:
-    """Return the first rows of a source, in float64 where they are to be ``exact``; None where there are none."""
+    """Return the first rows of a source, with ``exact`` in float64; None if there are no rows."""
     source.exact = exact
     with source.looking_ahead():
         return collect_first_rows(batch.X for batch in source.read())
 
 
 def _choose_filling(source: BaseSource, offsets: Offsets | None, options: SourceOptions) -> Filling:
-    """Return the recorded filling, or what the policy makes of the rows, which are read for it where they decide."""
-    recorded = filling_from(_record_steps(options))
+    """Return the recorded filling, or that of the policy, for which all rows are read if it depends on them."""
+    recorded = filling_from(_recorded_steps(options))
     if recorded is not None:
         return replace(recorded, policy=options.missing)
     if options.missing == "zero" and source.columns is not None:

@@ -1,5 +1,5 @@
-"""Sources: files of one format, read forward into batches of rows, and the bad lines that were left out: these are
-counted, listed beside the output, and limited to a share of all.
+"""Sources: what every format of rows has in common, the facts about each file that was read, and the list of bad lines,
+which are left out, counted, and limited to a share of all lines.
 """
 
 from __future__ import annotations
@@ -24,58 +24,58 @@ if TYPE_CHECKING:
 
 UNLABELED = "rows without a label were left out"
 FILES_SAMPLED = 16
-"""The most files, and batches of a file, that are searched for a first value of a column."""
+"""The most files, and the most batches of each, that are searched for the first value of a column."""
 NO_ROWS = "files without rows are skipped"
 
 
 class Source(Protocol):
-    """One or several files of one format that are read forward, in bounded memory, into batches of rows."""
+    """One or several files of one format, read sequentially in bounded memory as batches of rows."""
 
     proposals: list[str]
-    """Decisions about columns that nobody asked for, as lines of text."""
+    """Automatic decisions about columns, as lines of text."""
     id_column: str | None
-    """The column of the ids of the rows; None where rows have none."""
+    """The column with the ids of the rows; None if there is none."""
     sparse: bool
     sources: list[SourceFile]
     """The files that were opened so far."""
     notices: dict[str, int]
-    """What was passed over, with counts: blank lines, empty rows, unknown categories."""
+    """The number of blank lines, empty rows, unknown categories and so on, by the text of the notice."""
 
     @property
     def columns(self) -> int | None:
-        """The number of features; None until the last batch where only the data say it (svmlight)."""
+        """The number of features; None if it is known only after the last batch (svmlight)."""
         ...
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the features, where the format has names."""
+        """The names of the features; None if the format has no names."""
         ...
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order; ``Batch.labels`` is an empty array when the files hold no labels.
+        """Yield all rows in order; ``Batch.labels`` is an empty array if the files have no labels.
 
         Raises DataError with file and line or row, StorageError.
         """
         ...
 
     def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns, as plain JSON."""
+        """Return how to read other files into the same columns, as plain JSON."""
         ...
 
 
 class BaseSource(Source):
-    """A source that reads rows of a format (``read``) and takes them through the ``steps`` that all formats have."""
+    """A source whose subclasses read the rows of a format (``read``); the ``steps`` for all formats are applied to them."""
 
     id_column: str | None = None
     sparse: bool = False
     columns_read: int | None = None
-    """The number of columns that ``read`` gives; None until they are known."""
+    """The number of columns that ``read`` yields; None while it is unknown."""
     names_read: tuple[str, ...] | None = None
-    """Their names, where the format has names."""
+    """The names of the columns that ``read`` yields; None if the format has no names."""
     steps: RowSteps | None = None
-    """What is done to the rows that are read; None: they are stored as they are."""
+    """The steps that are applied to the rows of ``read``; None: the rows are stored unchanged."""
     exact: bool = False
-    """Whether ``read`` gives float64, for steps that subtract an offset; float32 otherwise."""
+    """Whether ``read`` yields float64, for steps that subtract an offset, instead of float32."""
 
     def __init__(self) -> None:
         self.proposals: list[str] = []
@@ -84,8 +84,8 @@ class BaseSource(Source):
 
     @abstractmethod
     def read(self) -> Iterator[Batch]:
-        """Yield all rows in order, as the format has them; a missing value that may be missing is NaN. It can be called
-        again. Raises DataError with file and line or row, StorageError.
+        """Yield all rows in order, before the steps; NaN is a missing value, if these are allowed. It can be called several
+        times. Raises DataError with file and line or row, StorageError.
         """
 
     @abstractmethod
@@ -94,16 +94,16 @@ class BaseSource(Source):
 
     @property
     def columns(self) -> int | None:
-        """The number of features; see ``Source.columns``."""
+        """The number of features after the steps; None if it is known only after the last batch."""
         return self.columns_read if self.steps is None else self.steps.stored_columns(self.columns_read)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the features; see ``Source.names``."""
+        """The names of the features after the steps; None if the format has no names."""
         return self.names_read if self.steps is None else self.steps.stored_names(self.names_read)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order as they are stored; see ``Source.batches``."""
+        """Yield all rows in order, after the steps."""
         if self.steps is None:
             yield from self.read()
             return
@@ -111,52 +111,53 @@ class BaseSource(Source):
             yield batch._replace(X=self.steps.apply_and_count(batch.X, self.names_read, self.notices))
 
     def encoding(self) -> JsonObject:
-        """Return how to read other files so that they give the same columns; see ``Source.encoding``."""
+        """Return how to read other files into the same columns, with the steps, as plain JSON."""
         return self.read_encoding() | ({} if self.steps is None else self.steps.to_json())
 
-    def count(self, what: str, number: int = 1) -> None:
-        """Add to the count of a notice."""
+    def count(self, notice: str, number: int = 1) -> None:
+        """Add ``number`` to the count of a notice."""
         if number:
-            self.notices[what] = self.notices.get(what, 0) + number
+            self.notices[notice] = self.notices.get(notice, 0) + number
 
     @contextmanager
     def looking_ahead(self) -> Iterator[None]:
-        """Read rows to decide something: at the end the source is as if nothing had been read of it."""
-        noted, columns = dict(self.notices), self.columns_read
+        """While the context lasts, rows may be read to decide something; at its end the source is reset to its start."""
+        notices, columns = dict(self.notices), self.columns_read
         try:
             yield
         finally:
             self.columns_read = columns
             self.sources.clear()
             self.notices.clear()
-            self.notices.update(noted)
+            self.notices.update(notices)
 
 
 @dataclass(slots=True)
 class SourceFile:
-    """Facts about one file; they are complete when its last batch was taken."""
+    """Facts about one file; they are complete once its last batch was yielded."""
 
     name: str
     size: int = 0
-    """Its bytes on disk."""
+    """The bytes on disk."""
     sha256: str = ""
-    """The sha256 of its bytes on disk, as hex digits."""
+    """The sha256 of the bytes on disk, as hex digits."""
     rows: int = 0
     skipped: int = 0
     """Rows that were left out because they have no label."""
     read: int = 0
+    """The bytes on disk that were read so far, for the progress display."""
     compression: str = ""
     """'gzip', 'bzip2', 'xz', 'zstd', or empty."""
     oddities: tuple[str, ...] = ()
-    """Notices about the form of the file, once it was read to its end."""
+    """Notices about the text of the file, such as a missing final newline; set at its end."""
 
     @property
     def position(self) -> int:
-        """Rows that were taken from the file, including those that were left out."""
+        """The rows that were read from the file, including those that were left out."""
         return self.rows + self.skipped
 
     def take(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
-        """Count a batch that was made of ``rows`` rows of the file; return whether there is any row in it."""
+        """Count a batch that was encoded from ``rows`` rows of the file; return whether it has any rows."""
         from streamsvm.rows import row_count
 
         kept = row_count(batch.X)
@@ -177,16 +178,16 @@ LINES_BEFORE_JUDGING = 1000
 
 @dataclass(slots=True)
 class Rejects:
-    """The bad lines of a source; its files share it."""
+    """The bad lines of all files of a source, which were left out."""
 
     lines: list[tuple[str, int, str, str]] = field(default_factory=list)
     """The file, line number, code and reason of each bad line."""
     count: int = 0
     read: int = 0
-    """Lines looked at, good ones included."""
+    """The lines that were read, good and bad."""
 
     def add(self, name: str, number: int, error: DataError) -> None:
-        """Note a bad line."""
+        """Count a bad line, and list it unless the list is full."""
         self.count += 1
         if len(self.lines) < LISTED_REJECTS:
             place = f"line {number}" if f"line {number}" in error.message else f"row {number}"
@@ -194,14 +195,14 @@ class Rejects:
             self.lines.append((name, number, error.code, reason))
 
     def check(self, share: float, *, last: bool = False) -> None:
-        """Raise DataError E-BAD-LINES when there are more than ``share`` of them."""
+        """Raise DataError E-BAD-LINES if more than ``share`` of the lines are bad. ``last``: no lines follow."""
         if (last or self.read >= LINES_BEFORE_JUDGING) and self.count > share * self.read:
-            found = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
+            message = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
-            raise DataError(f"{found}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
+            raise DataError(f"{message}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
 
     def write(self, path: Path) -> str:
-        """Write file, line, code and reason of every bad line as tab-separated text; return a notice that says so.
+        """Write file, line, code and reason of the listed lines as tab-separated text; return a notice that names the file.
 
         Raises StorageError.
         """
@@ -210,10 +211,10 @@ class Rejects:
         return f"{self.summary()}: see {path}"
 
     def summary(self) -> str:
-        """Return how many lines were left out, as a notice."""
+        """Return a notice with the number of bad lines."""
         return f"{self.count} {SKIPPED}"
 
     def clear(self) -> None:
-        """Forget all lines, because the files are read again."""
+        """Remove all lines, before the files are read again."""
         self.lines.clear()
         self.count = self.read = 0

@@ -1,8 +1,8 @@
-"""svmlight (libsvm) text: ``label index:value ...`` lines, parsed by a compiled pass.
+"""svmlight (libsvm) text as a source: lines ``label index:value ...``, parsed by a compiled function.
 
-A block of lines that is in order is parsed by any thread. In any other the lines are brought into the strict form where
-options ask for it (labels that are words, entries that are unsorted or occur twice), or ``explain`` says in words what
-is wrong with the first bad line.
+Blocks of lines without faults are parsed by any thread. A block with a bad line is parsed by the main thread: it repairs
+what options allow (labels that are words, entries that are unsorted or occur twice), or raises the error in which
+``explain`` describes the fault of the first bad line.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LARGEST_INDEX = 10**8
 QUERY_ID = re.compile(rb"^([ \t]*[^ \t\n:]+)[ \t]+qid:[0-9]+(?=[ \t\r\n])", re.MULTILINE)
 WITHOUT_QUERY_ID = rb"\1"
 RECORDED_OPTIONS = ("ignore_qid", "sort", "on_duplicate", "text_labels")
-"""The options that are recorded for reading other files."""
+"""The options that are recorded in the encoding."""
 LABEL = re.compile(rb"^[ \t]*([^\s:#]+)(?=[ \t\r\n])", re.MULTILINE)
 ENTRY = re.compile(rb"(\d+):(\S+)")
 NUMBER_PATTERN = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
@@ -44,7 +44,7 @@ HINT_LINE = "a line reads 'label index:value index:value ...'"
 
 
 class SvmlightSource(BaseSource):
-    """Svmlight files. ``columns`` is known at the end, or from the start when ``features`` is given."""
+    """Svmlight files. ``columns`` is known once all rows are read, or from the start if ``features`` is given."""
 
     sparse = True
 
@@ -56,15 +56,15 @@ class SvmlightSource(BaseSource):
         self._options = options
         self._base: int | None = recorded.get("index_base", options.index_base)
         self._features = self.columns_read
-        self._largest = -1
+        self._largest_column = -1
         self._scratch: Scratch | None = None
         self._parsed: Any = None
         self._spare: list[Scratch] = []
-        """Arrays that no thread is parsing into."""
+        """Arrays for parsing that no thread uses."""
         self._words = Words() if options.text_labels else None
 
     def read(self) -> Iterator[Batch]:
-        """Yield all rows in order; see ``BaseSource.read``."""
+        """Yield all rows in order. Raises DataError with file and line, StorageError."""
         self._options.rejects.clear()
         for path in self._paths:
             with Input(path) as stream:
@@ -74,10 +74,10 @@ class SvmlightSource(BaseSource):
                 file.sha256 = stream.sha256
         if not any(file.rows for file in self.sources):
             raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
-        self.columns_read = self._features or self._largest + 1
+        self.columns_read = self._features or self._largest_column + 1
 
     def read_encoding(self) -> JsonObject:
-        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        """Return how to read other files into the same columns, as plain JSON."""
         return {
             "format": "svmlight",
             "index_base": 1 if self._base is None else self._base,
@@ -93,12 +93,12 @@ class SvmlightSource(BaseSource):
         for block, clean in map_in_order(self._parse_clean, blocks):
             if clean is None:
                 text = QUERY_ID.sub(WITHOUT_QUERY_ID, block) if self._options.ignore_qid else block
-                batch, taken = self._parse_batch(text, stream.name, lines)
+                batch, block_lines = self._parse_batch(text, stream.name, lines)
             else:
-                batch, taken = self._count(clean, stream.name), clean.lines
-            lines += taken
+                batch, block_lines = self._count(clean, stream.name), clean.lines
+            lines += block_lines
             file.read = stream.disk_position
-            self._options.rejects.read += taken
+            self._options.rejects.read += block_lines
             self._options.rejects.check(bad_share(self._options.max_bad))
             if len(batch.labels) or batch.X.indptr.size > 1:  # type: ignore[union-attr]
                 file.rows += len(batch.X.indptr) - 1  # type: ignore[union-attr]
@@ -108,7 +108,7 @@ class SvmlightSource(BaseSource):
             self.count(oddity)
 
     def _parse_batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
-        """Parse a block that comes after so many lines of the file; return its rows and how many lines it has."""
+        """Parse a block that follows ``lines`` lines of the file; return its rows and its number of lines."""
         if self._words is not None:
             text = self._words.to_numbers(text)
         out, left_out, repaired = self._scratch_for(text), 0, False
@@ -124,23 +124,23 @@ class SvmlightSource(BaseSource):
             end = text.index(b"\n", bad)
             text, left_out = text[:bad] + b"#" * (end - bad) + text[end:], left_out + 1
         self.notices["blank lines"] -= left_out
-        found = _rows(self._parsed, out)
-        return self._count(found, name), found.lines
+        parsed = _copy_rows(self._parsed, out)
+        return self._count(parsed, name), parsed.lines
 
     def _parse_clean(self, text: bytes) -> _CleanRows | None:
-        """Parse a block on any thread; None for one that must be parsed in the order of the blocks: the first, and
-        those with a bad line.
+        """Parse a block, on any thread; return None for the first block and for one with a bad line, which must be parsed
+        in the order of the blocks.
         """
         if self._base is None or self._words is not None or len(text) > 2 * BLOCK:
             return None
         text = QUERY_ID.sub(WITHOUT_QUERY_ID, text) if self._options.ignore_qid else text
         with self._spare_scratch() as out:
             parsed = self._try_to_parse(text, out, self._base)
-            return None if isinstance(parsed, int) else _rows(parsed, out)
+            return None if isinstance(parsed, int) else _copy_rows(parsed, out)
 
     @contextmanager
     def _spare_scratch(self) -> Iterator[Scratch]:
-        """Lend arrays for a block of the usual size to a thread."""
+        """Give a thread arrays for parsing a block of the usual size; they are used again afterwards."""
         from streamsvm.compute.svmlight_text import scratch
 
         try:
@@ -151,21 +151,23 @@ class SvmlightSource(BaseSource):
         self._spare.append(out)
 
     def _parse(self, text: bytes, out: Scratch) -> int | None:
-        """Parse a block into ``out``; return where the first bad line begins, None where there is none."""
+        """Parse a block into ``out``; return the start of the first bad line, None if there is none."""
         from streamsvm.compute.svmlight_text import parse
 
         if self._base is None:
             array = np.frombuffer(text, np.uint8)
             first: Parsed = parse(array, array.size, 0, LARGEST_INDEX, self._unlabeled, out)
             self._base = 0 if first.smallest == 0 else 1
-        found = self._try_to_parse(text, out, self._base)
-        if isinstance(found, int):
-            return found
-        self._parsed = found
+        parsed = self._try_to_parse(text, out, self._base)
+        if isinstance(parsed, int):
+            return parsed
+        self._parsed = parsed
         return None
 
     def _try_to_parse(self, text: bytes, out: Scratch, base: int) -> Parsed | int:
-        """Parse a block into ``out``, indices from ``base`` on; return where the first bad line begins, if any."""
+        """Parse a block into ``out`` with indices from ``base`` on; return the start of the first bad line if there is
+        one.
+        """
         from streamsvm.compute.svmlight_text import parse
 
         array = np.frombuffer(text, np.uint8)
@@ -174,16 +176,16 @@ class SvmlightSource(BaseSource):
         if parsed.bad:
             return int(parsed.consumed)
         for entry, start, stop in out.unfinished[: parsed.unfinished].tolist():
-            if not _finish(out, entry, text[start:stop]):
+            if not _convert_number(out, entry, text[start:stop]):
                 return text.rfind(b"\n", 0, start) + 1
         return parsed
 
-    def _count(self, found: _CleanRows, name: str) -> Batch:
+    def _count(self, rows: _CleanRows, name: str) -> Batch:
         """Return the rows as a batch, and count blank lines and empty rows in ``notices``."""
-        self._largest = max(self._largest, found.largest)
-        self.notices["blank lines"] += found.blank
-        self.notices["empty rows"] += found.empty
-        return Batch(found.X, self._labels(found.labels, name))
+        self._largest_column = max(self._largest_column, rows.largest)
+        self.notices["blank lines"] += rows.blank
+        self.notices["empty rows"] += rows.empty
+        return Batch(rows.X, self._labels(rows.labels, name))
 
     def _labels(self, labels: Float64, name: str) -> Array:
         missing = int(np.count_nonzero(np.isnan(labels))) if self._unlabeled else 0
@@ -205,7 +207,7 @@ class SvmlightSource(BaseSource):
         return self._options.encoding is not None
 
     def _scratch_for(self, text: bytes) -> Scratch:
-        """Return arrays for any text of the usual block size; for a larger one (a very long line) new ones."""
+        """Return arrays for parsing: shared ones for a block of the usual size, new ones for one with a very long line."""
         from streamsvm.compute.svmlight_text import scratch
 
         if len(text) > 2 * BLOCK:
@@ -227,11 +229,11 @@ class _CleanRows(NamedTuple):
     empty: int
     """Rows without an entry."""
     largest: int
-    """The largest column; -1 where there is no entry."""
+    """The largest column; -1 if there is no entry."""
 
 
-def _rows(parsed: Parsed, out: Scratch) -> _CleanRows:
-    """Copy the rows that were parsed."""
+def _copy_rows(parsed: Parsed, out: Scratch) -> _CleanRows:
+    """Return a copy of the rows that were parsed into ``out``."""
     rows, entries = parsed.rows, parsed.entries
     indptr, indices = out.indptr[: rows + 1].copy(), out.indices[:entries].copy()
     empty = int(np.count_nonzero(indptr[1:] == indptr[:-1]))
@@ -239,8 +241,11 @@ def _rows(parsed: Parsed, out: Scratch) -> _CleanRows:
     return _CleanRows(X, out.labels[:rows].copy(), parsed.lines, parsed.blank, empty, int(indices.max(initial=-1)))
 
 
-def _finish(out: Scratch, entry: int, token: bytes) -> bool:
-    """Store a number that the compiled pass did not convert; return False where it does not fit float32."""
+def _convert_number(out: Scratch, entry: int, token: bytes) -> bool:
+    """Store a number that the compiled parser left unconverted; return False if it does not fit float32.
+
+    A negative ``entry`` is a label: -1 - row.
+    """
     value = float(token)
     if entry < 0:
         out.labels[-1 - entry] = value
@@ -252,30 +257,30 @@ def _finish(out: Scratch, entry: int, token: bytes) -> bool:
 
 @dataclass(slots=True)
 class Words:
-    """Numbers for labels that are words, in order of appearance."""
+    """Numbers labels that are words, in the order of their first appearance."""
 
     numbers: dict[bytes, int] = field(default_factory=dict)
 
     def to_numbers(self, text: bytes) -> bytes:
-        """Return the text with a number in place of every label."""
+        """Return the text with the label of every line replaced by its number."""
         return LABEL.sub(self._number, text)
 
-    def _number(self, found: re.Match[bytes]) -> bytes:
-        return b"%d" % self.numbers.setdefault(found[1], len(self.numbers))
+    def _number(self, match: re.Match[bytes]) -> bytes:
+        return b"%d" % self.numbers.setdefault(match[1], len(self.numbers))
 
     def to_words(self, labels: Any) -> NDArray[np.str_]:
-        """Return the words that labels (n,) stand for, (n,)."""
+        """Return the words of numbered labels (n,), (n,) str."""
         words = np.array([word.decode("utf-8", "replace") for word in self.numbers])
         return words[labels.astype(np.int64)]
 
 
 def may_repair(options: SourceOptions) -> bool:
-    """Return whether entries may be out of order or occur twice."""
+    """Return whether options allow entries that are out of order or occur twice."""
     return options.sort or options.on_duplicate != "error"
 
 
 def repair(text: bytes, options: SourceOptions) -> bytes:
-    """Return the lines with the entries of each in order and once, as far as the options ask for it."""
+    """Return the lines with their entries sorted and merged, as the options ``sort`` and ``on_duplicate`` say."""
     return b"\n".join(_repair_line(line, options) for line in text.split(b"\n"))
 
 
@@ -283,19 +288,19 @@ def _repair_line(line: bytes, options: SourceOptions) -> bytes:
     label, *tokens = line.partition(b"#")[0].split() or [b""]
     entries: list[tuple[int, bytes]] = []
     for token in tokens:
-        found = ENTRY.fullmatch(token)
-        if found is None:
-            return line  # something else is wrong with it, which the parser says
-        entries.append((int(found[1]), found[2]))
+        match = ENTRY.fullmatch(token)
+        if match is None:
+            return line  # the parser reports the fault
+        entries.append((int(match[1]), match[2]))
     if options.sort:
         entries.sort(key=lambda entry: entry[0])
     if options.on_duplicate != "error":
-        entries = _drop_duplicates(entries, options.on_duplicate)
+        entries = _merge_duplicates(entries, options.on_duplicate)
     return b" ".join([label, *(b"%d:%b" % entry for entry in entries)])
 
 
-def _drop_duplicates(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
-    """Return the entries with every index once, in its first place."""
+def _merge_duplicates(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
+    """Return the entries with every index once, at the place of its first occurrence; ``policy``: first, last or sum."""
     values: dict[int, bytes] = {}
     for index, value in entries:
         if index not in values or policy == "last":
@@ -309,7 +314,7 @@ def _sum(a: bytes, b: bytes) -> bytes:
     try:
         return repr(float(a) + float(b)).encode()
     except ValueError:
-        return a + b"+" + b  # neither is a number then: the parser says so
+        return a + b"+" + b  # one of them is not a number, and the parser reports the fault
 
 
 class Expected(NamedTuple):
@@ -318,17 +323,17 @@ class Expected(NamedTuple):
     base: int
     """The index of the first column, 0 or 1."""
     features: int | None
-    """The number of columns; None where any index goes."""
+    """The number of columns; None if any index is accepted."""
     base_was_given: bool = False
-    """Whether the user stated it, rather than the first lines."""
+    """Whether the user gave ``base``; otherwise it was inferred from the first lines."""
 
 
 class _BadLine(Exception):
-    """Code, text and hint of what is wrong with a line."""
+    """The fault of a line, as code, text and hint."""
 
 
 def explain(line: bytes, where: str, expected: Expected) -> DataError:
-    """Return the error for a line that the parser refused. ``where`` names file and line."""
+    """Return the error for a line that the parser refused; ``where``: the file and the line."""
     try:
         _check(line.removesuffix(b"\r"), expected)
     except _BadLine as bad:
@@ -350,14 +355,15 @@ def _check(line: bytes, expected: Expected) -> None:
 
 
 def _check_bytes(content: bytes) -> None:
-    if (at := content.find(b"\0")) >= 0:
-        raise _BadLine("E-PARSE", f"a NUL byte at column {at + 1}", "the file is damaged or is not text")
+    if (position := content.find(b"\0")) >= 0:
+        raise _BadLine("E-PARSE", f"a NUL byte at column {position + 1}", "the file is damaged or is not text")
     if b"\r" in content:
         raise _BadLine("E-PARSE", "a CR within a line (old Mac line ends)", "convert them: tr '\\r' '\\n'")
     if not content.isascii():
-        at = next(i for i, byte in enumerate(content) if byte > 127)
-        found = f"byte 0x{content[at]:02X} at column {at + 1} is not ASCII: {quote(content[at : at + 8])}"
-        raise _BadLine("E-PARSE", found, "labels, indices and values are plain ASCII numbers")
+        position = next(i for i, byte in enumerate(content) if byte > 127)
+        shown = quote(content[position : position + 8])
+        fault = f"byte 0x{content[position]:02X} at column {position + 1} is not ASCII: {shown}"
+        raise _BadLine("E-PARSE", fault, "labels, indices and values are plain ASCII numbers")
 
 
 def _check_format(text: str) -> None:
@@ -380,7 +386,7 @@ def _check_label(token: str) -> None:
 
 
 def _check_entry(token: str, previous: int, expected: Expected) -> int:
-    """Return the index of a token. Raises _BadLine for anything but 'index:value' with an increasing index."""
+    """Return the index of a token. Raises _BadLine unless it is 'index:value' with an index above ``previous``."""
     index, colon, value = token.partition(":")
     if index == "qid":
         raise _BadLine("E-QID", f"{quote(token)}: ranking groups are not supported", "pass --ignore-qid to skip them")
@@ -408,8 +414,8 @@ def _check_index(index: str, token: str, expected: Expected) -> int:
         raise _BadLine("E-PARSE", f"the index {quote(index)} has a sign or a leading zero", "write it without")
     number = int(index[:20])
     if number < expected.base:
-        taken = "with --index-base 1" if expected.base_was_given else "in a file taken as 1-based"
-        raise _BadLine("E-INDEX", f"index 0 {taken}", "pass --index-base 0")
+        reason = "with --index-base 1" if expected.base_was_given else "in a file taken as 1-based"
+        raise _BadLine("E-INDEX", f"index 0 {reason}", "pass --index-base 0")
     _check_range(number, quote(index), expected)
     return number
 

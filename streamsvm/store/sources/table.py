@@ -36,7 +36,7 @@ from streamsvm.store.sources.schema_inference import (
     stated_columns,
 )
 from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
-from streamsvm.store.sources.value_counts import new_census, note_alike
+from streamsvm.store.sources.value_counts import new_census, note_similar_values
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536
@@ -179,7 +179,7 @@ class TableSource(BaseSource):
             raise DataError(
                 found, code="E-SCHEMA", hint="say what a column holds: --column NAME=words, hash or category"
             )
-        note_alike(schema, self.notices)
+        note_similar_values(schema, self.notices)
         self.proposals = describe_proposals(schema, planned, census, samples)
         return schema
 

@@ -1,13 +1,13 @@
-"""Text as numbers: cut into words or runs of characters, each hashed to a column.
+"""Features of text: words or character n-grams, each hashed to a column.
 
-A column of text becomes 2^bits feature columns. Of every word, or of every run of 2 to 4 characters ('chars:2-4'), a
-hash says its column and a sign; what falls on a column is added up to a count c. The value is sign(c) (1 + ln |c|) idf,
-idf = 1 + ln((1 + rows) / (1 + rows in which the column is not 0)) counted over all rows that were ingested, and the
-values of a row have length 1 (Salton and Buckley 1988; signs: Weinberger and others 2009). Case does not count. Words
-are of letters, digits and '_'; runs of characters are taken of the text between two spaces, so that beginnings and ends
-of words are told apart.
+A column of text becomes 2^bits feature columns. The hash of each word, or of each run of 2 to 4 characters ('chars:2-4'),
+gives a feature column and a sign; the signs that fall on a feature column are added to a count c. The value is
+sign(c) (1 + ln |c|) idf, where idf = 1 + ln((1 + rows) / (1 + rows in which the column is not 0)) is counted over all
+ingested rows, and the values of a row are scaled to length 1 (Salton and Buckley 1988; signs: Weinberger and others 2009).
+Text is converted to lower case. Words consist of letters, digits and '_'. Before it is cut into runs of characters, the
+text gets a space at both ends, so that the beginnings and ends of words are distinguished.
 
-A row's values depend on its text and on the counts alone, not on the rows around it: to the last bit.
+The values of a row depend on its text and on the counts alone, not on other rows, to the last bit.
 """
 
 from __future__ import annotations
@@ -39,36 +39,36 @@ RESTORE = "restore the file: it was changed since it was written"
 LONGEST_RUN = 8
 """The most characters of a run."""
 BASE = np.uint64(0x9E3779B97F4A7C15)
-"""Odd: what the place of a character in a run multiplies its hash by."""
+"""An odd number; the hash of a character is multiplied by its power to the place in the run."""
 _FORM = re.compile(rf"{WORDS}|{CHARS}(?::([1-9])-([1-9]))?")
 
 
 def is_form(text: str) -> bool:
     """Return whether this is a way to cut text: 'words', 'chars' or 'chars:2-4'."""
-    found = _FORM.fullmatch(text)
-    return found is not None and (not found[1] or int(found[1]) <= int(found[2]) <= LONGEST_RUN)
+    match = _FORM.fullmatch(text)
+    return match is not None and (not match[1] or int(match[1]) <= int(match[2]) <= LONGEST_RUN)
 
 
 @dataclass(frozen=True, slots=True)
 class DocumentCounts:
-    """In how many rows each feature column of a column of text is not 0."""
+    """The number of rows in which each feature column of a column of text is not 0."""
 
     rows: int
     counts: NDArray[np.uint32]
-    """(2^bits,) rows in which the feature column is not 0."""
+    """The rows in which each feature column is not 0, (2^bits,)."""
 
     def add(self, terms: Terms, times: NDArray[np.int64]) -> DocumentCounts:
-        """Return the counts with those of some texts, each of which so many rows have."""
-        which = np.repeat(np.arange(len(times)), np.diff(terms.indptr))
-        more = np.bincount(terms.places, times[which], minlength=len(self.counts))
+        """Return the counts with those of distinct texts added; ``times``: the number of rows with each text."""
+        text = np.repeat(np.arange(len(times)), np.diff(terms.indptr))
+        more = np.bincount(terms.places, times[text], minlength=len(self.counts))
         return DocumentCounts(self.rows + int(times.sum()), (self.counts + more).astype(np.uint32))
 
     def idf(self) -> Float64:
         """Return 1 + ln((1 + rows) / (1 + count)) of each feature column, float64."""
-        distinct, which = np.unique(self.counts, return_inverse=True)
+        distinct, inverse = np.unique(self.counts, return_inverse=True)
         weights = np.array([1.0 + math.log((1 + self.rows) / (1 + count)) for count in distinct.tolist()])
-        found: Float64 = weights[which]
-        return found
+        column_weights: Float64 = weights[inverse]
+        return column_weights
 
     def to_json(self) -> JsonObject:
         """Return the counts as plain JSON: little-endian uint32, deflated, in base 64."""
@@ -77,7 +77,7 @@ class DocumentCounts:
 
 
 def document_counts_from(recorded: JsonMapping) -> DocumentCounts:
-    """Return the counts that ``DocumentCounts.to_json`` wrote. Raises DataError E-META for what is none."""
+    """Return the counts that ``DocumentCounts.to_json`` wrote. Raises DataError E-META for a damaged record."""
     rows, columns = int(recorded["rows"]), int(recorded["columns"])
     if not (0 <= rows and 1 <= columns <= 1 << MOST_BITS):
         raise DataError(f"counts of text of {columns} columns and {rows} rows", code="E-META", hint=RESTORE)
@@ -94,44 +94,48 @@ class Terms(NamedTuple):
     """Texts as counts of hashed words or runs of characters: CSR without a width."""
 
     indptr: NDArray[np.int64]
-    """Where the entries of each text begin, (n + 1,)."""
+    """The start of the entries of each text, (n + 1,)."""
     places: NDArray[np.int64]
     """The feature column of each entry, ascending within a text."""
     counts: Float64
-    """The sum of the signs of what fell there; never 0."""
+    """The sum of the signs that fell on the feature column; never 0."""
 
 
 def terms_of(texts: Arrow, column: Column) -> Terms:
-    """Return the terms of distinct texts, (n,) strings, of which one that is null has none."""
+    """Return the terms of distinct texts, an Arrow array (n,) of strings; null has no terms."""
     codes, starts = _characters(texts, framed=column.form != WORDS)
-    cut = _words if column.form == WORDS else _runs
-    rows, hashed = cut(codes, starts, column)
+    hash_terms = _hash_words if column.form == WORDS else _hash_runs
+    rows, hashed = hash_terms(codes, starts, column)
     size = np.int64(1 << column.text_bits)
     places = (hashed & np.uint64(size - 1)).astype(np.int64)
-    keys, which = np.unique(rows * size + places, return_inverse=True)
-    counts = np.bincount(which, np.where(hashed >> np.uint64(63), -1.0, 1.0), len(keys))
+    keys, inverse = np.unique(rows * size + places, return_inverse=True)
+    counts = np.bincount(inverse, np.where(hashed >> np.uint64(63), -1.0, 1.0), len(keys))
     kept = counts != 0
     row, place = np.divmod(keys[kept], size)
     return Terms(np.searchsorted(row, np.arange(len(texts) + 1)).astype(np.int64), place, counts[kept])
 
 
 def weigh(terms: Terms, idf: Float64) -> Float64:
-    """Return the values of terms, float64: sublinear in the counts, by how rare they are, of length 1 a text."""
+    """Return the values of terms, float64: sign(c) (1 + ln |c|) idf, scaled to length 1 per text."""
     sizes = np.abs(terms.counts).astype(np.int64)
-    values: Float64 = np.sign(terms.counts) * _sublinear(int(sizes.max(initial=1)))[sizes] * idf[terms.places]
+    values: Float64 = np.sign(terms.counts) * _log_counts(int(sizes.max(initial=1)))[sizes] * idf[terms.places]
     texts = len(terms.indptr) - 1
-    which = np.repeat(np.arange(texts), np.diff(terms.indptr))
-    lengths = np.sqrt(np.bincount(which, values * values, texts))
-    return values / lengths[which]
+    text = np.repeat(np.arange(texts), np.diff(terms.indptr))
+    lengths = np.sqrt(np.bincount(text, values * values, texts))
+    return values / lengths[text]
 
 
 @lru_cache(4)
-def _sublinear(most: int) -> Float64:
+def _log_counts(most: int) -> Float64:
+    """Return 1 + ln c for the counts c = 0 ... ``most``, and 0 for c = 0."""
     return np.array([0.0, *(1.0 + math.log(count) for count in range(1, most + 1))])
 
 
 def _characters(texts: Arrow, *, framed: bool) -> tuple[UInt64, NDArray[np.int64]]:
-    """The code points of all texts in lower case one after the other, and where each text begins."""
+    """Return the code points of all texts, in lower case and concatenated, and the start of each text (n + 1,).
+
+    ``framed``: whether a space is added at both ends of each text, and runs of blanks become one space.
+    """
     lower = pc.fill_null(pc.utf8_lower(to_text(texts)), "")
     if framed:
         inner = pc.replace_substring_regex(pc.utf8_trim_whitespace(lower), r"\s+", " ")
@@ -142,74 +146,74 @@ def _characters(texts: Arrow, *, framed: bool) -> tuple[UInt64, NDArray[np.int64
 
 
 def _mix_bits(values: UInt64) -> UInt64:
-    """Bits well mixed, by splitmix64's last step."""
+    """Mix the bits of values by the last step of splitmix64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return values ^ (values >> np.uint64(31))
 
 
-def _runs(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDArray[np.int64], UInt64]:
-    """The text and the hash of every run of the lengths that are asked for."""
-    found = _FORM.fullmatch(column.form)
-    assert found is not None
-    least, most = (int(found[1]), int(found[2])) if found[1] else (2, 4)
+def _hash_runs(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDArray[np.int64], UInt64]:
+    """Return the text and the hash of every run of characters of the lengths that the column asks for."""
+    match = _FORM.fullmatch(column.form)
+    assert match is not None
+    least, most = (int(match[1]), int(match[2])) if match[1] else (2, 4)
     text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    left = np.repeat(starts[1:], np.diff(starts)) - np.arange(len(codes))  # characters to the end of the text
-    known, seed = _mix_bits(codes + BASE), np.uint64(text_hash(column.name, TEXT))
+    remaining = np.repeat(starts[1:], np.diff(starts)) - np.arange(len(codes))  # characters to the end of the text
+    code_hashes, seed = _mix_bits(codes + BASE), np.uint64(text_hash(column.name, TEXT))
     sums, power = np.zeros(len(codes), np.uint64), 1
     rows, hashes = [], []
     for length in range(1, most + 1):
-        sums[: max(0, len(codes) - length + 1)] += known[length - 1 :] * np.uint64(power)
+        sums[: max(0, len(codes) - length + 1)] += code_hashes[length - 1 :] * np.uint64(power)
         power = power * int(BASE) % 2**64
         if length >= least:
-            whole = np.flatnonzero(left >= length)
-            rows.append(text[whole])
-            hashes.append(_mix_bits(sums[whole] ^ seed ^ np.uint64(length)))
+            run_starts = np.flatnonzero(remaining >= length)
+            rows.append(text[run_starts])
+            hashes.append(_mix_bits(sums[run_starts] ^ seed ^ np.uint64(length)))
     return np.concatenate(rows), np.concatenate(hashes)
 
 
-def _words(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDArray[np.int64], UInt64]:
-    """The text and the hash of every word."""
+def _hash_words(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDArray[np.int64], UInt64]:
+    """Return the text and the hash of every word."""
     text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    inside = _of_words()[np.minimum(codes, np.uint64(0xFFFF)).astype(np.int64)]
-    first = inside.copy()
-    first[1:] &= ~inside[:-1] | (text[1:] != text[:-1])
-    begins, within = np.flatnonzero(first), np.flatnonzero(inside)
-    if not len(begins):
+    in_word = _word_characters()[np.minimum(codes, np.uint64(0xFFFF)).astype(np.int64)]
+    is_first = in_word.copy()
+    is_first[1:] &= ~in_word[:-1] | (text[1:] != text[:-1])
+    word_starts, places = np.flatnonzero(is_first), np.flatnonzero(in_word)
+    if not len(word_starts):
         return np.empty(0, np.int64), np.empty(0, np.uint64)
-    word = np.cumsum(first)[within] - 1
-    place = within - begins[word]
-    powers = _powers(int(place.max(initial=0)) + 1)
-    sums = np.add.reduceat(_mix_bits(codes[within] + BASE) * powers[place], np.flatnonzero(first[within]))
-    return text[begins], _mix_bits(sums ^ np.uint64(text_hash(column.name, TEXT)))
+    word = np.cumsum(is_first)[places] - 1
+    place_in_word = places - word_starts[word]
+    powers = _powers(int(place_in_word.max(initial=0)) + 1)
+    sums = np.add.reduceat(_mix_bits(codes[places] + BASE) * powers[place_in_word], np.flatnonzero(is_first[places]))
+    return text[word_starts], _mix_bits(sums ^ np.uint64(text_hash(column.name, TEXT)))
 
 
 @lru_cache(1)
-def _of_words() -> NDArray[np.bool_]:
-    """Which of the first 65,536 code points words are made of; all others are taken for letters."""
-    known = [chr(code).isalnum() or code == ord("_") for code in range(0xFFFF)]
-    return np.array([*known, True])
+def _word_characters() -> NDArray[np.bool_]:
+    """Return whether each of the code points 0 ... 0xFFFE belongs to words; the last item, True, is for all others."""
+    is_word = [chr(code).isalnum() or code == ord("_") for code in range(0xFFFF)]
+    return np.array([*is_word, True])
 
 
 def _powers(count: int) -> UInt64:
-    """The first powers of ``BASE`` modulo 2^64."""
+    """Return the first ``count`` powers of ``BASE`` modulo 2^64."""
     powers = np.full(count, BASE)
     powers[0] = 1
     return np.multiply.accumulate(powers)
 
 
 def text_hash(column: str, text: str) -> int:
-    """Return 64 bits that are the same for the same text everywhere and always."""
+    """Return a 64-bit hash of a text of a column; it is the same on every machine and in every version."""
     return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
 
 
 def distinct_texts(values: Arrow) -> tuple[Arrow, NDArray[np.int64]]:
-    """Return the distinct texts of a column and which of them each row has, -1 for none."""
+    """Return the distinct texts of a column, and the index of the text of each row (n,) int64, -1 for null."""
     encoded = values if pa.types.is_dictionary(values.type) else to_text(values).dictionary_encode()
-    places = encoded.indices.cast(pa.int64())  # polars counts without a sign, and -1 is none of its numbers
-    rows = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+    codes = encoded.indices.cast(pa.int64())  # the codes of polars are unsigned and cannot hold -1
+    rows = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
     if len(encoded.dictionary) <= len(rows):
         return encoded.dictionary, rows
-    used, which = np.unique(rows, return_inverse=True)  # a slice brings the texts of all rows it was cut from
-    absent = int(len(used) > 0 and used[0] < 0)
-    return encoded.dictionary.take(pa.array(used[absent:])), which.astype(np.int64) - absent
+    used, inverse = np.unique(rows, return_inverse=True)  # a slice has the dictionary of all rows it was cut from
+    has_null = int(len(used) > 0 and used[0] < 0)
+    return encoded.dictionary.take(pa.array(used[has_null:])), inverse.astype(np.int64) - has_null

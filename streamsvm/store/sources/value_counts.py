@@ -1,4 +1,4 @@
-"""A census of all rows of a table: the distinct values of categories, and the rows in which a word occurs."""
+"""Counts over all rows of a table: the distinct values of categories, and the rows in which a word occurs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema
 from streamsvm.store.sources.text_features import DocumentCounts, distinct_texts, terms_of
 
 TEXT_BYTES = 40
-"""Bytes of memory for each feature column of text: its count, its weight, and a copy of both while they are made."""
+"""Bytes of memory per feature column of text: its count, its weight, and copies of both while they are computed."""
 MOST_CATEGORIES = 10_000
-"""The most distinct values that are counted for a column."""
+"""The most distinct values that are counted per column."""
 ALMOST_UNIQUE = 0.9
-"""Above this share of distinct values a column names rows instead of describing them."""
+"""The number of distinct values per row above which a column is taken for ids of rows."""
 LEAST_ROWS = 100
-"""The least rows that say whether nearly every row has another value."""
+"""The least number of rows from which a column may be taken for ids."""
 
 
 @dataclass(slots=True)
@@ -29,16 +29,16 @@ class ValueCensus:
 
     counts: dict[str, int] = field(default_factory=dict)
     rows: int = 0
-    """Rows that have a value."""
+    """The number of rows with a value."""
     full: bool = False
-    """Whether some values are left out of ``counts``."""
+    """Whether there are more values than ``counts`` holds."""
     unasked: bool = False
-    """Whether it became a category without being asked."""
+    """Whether the column was made a category automatically, not by an option."""
     unique: bool = False
-    """Whether almost every row has another value."""
+    """Whether almost every row has a different value; set by ``close``."""
 
     def values(self, min_count: int) -> tuple[str, ...]:
-        """Return the values that at least ``min_count`` rows have, sorted, and ``OTHER`` where there are rarer ones."""
+        """Return the sorted values that at least ``min_count`` rows have, followed by ``OTHER`` if there are rarer ones."""
         frequent = sorted(text for text, count in self.counts.items() if count >= min_count)
         return (*frequent, OTHER) if len(frequent) < len(self.counts) else tuple(frequent)
 
@@ -47,7 +47,7 @@ class ValueCensus:
         return f"{'more than ' if self.full else ''}{len(self.counts)} values in {self.rows} rows"
 
     def add(self, text: str, count: int) -> None:
-        """Count a value that so many more rows have."""
+        """Count ``count`` more rows with a value."""
         if text not in self.counts and len(self.counts) == MOST_CATEGORIES:
             self.unique = self.unique or (not self.full and MOST_CATEGORIES > ALMOST_UNIQUE * self.rows)
             self.full = True
@@ -56,25 +56,25 @@ class ValueCensus:
         self.rows += count
 
     def close(self) -> None:
-        """Decide, once all rows are counted, whether almost every row has another value."""
+        """Set ``unique`` once all rows are counted."""
         if not self.full:
             self.unique = self.rows >= LEAST_ROWS and len(self.counts) > ALMOST_UNIQUE * self.rows
 
 
 @dataclass(slots=True)
 class TableCensus:
-    """What must be known of all rows of a table before the first is encoded."""
+    """The counts over all rows of a table that are needed before the first row can be encoded."""
 
     values: dict[str, ValueCensus]
     """The distinct values of each column of categories, by name."""
     documents: dict[str, DocumentCounts]
-    """For each column of text, the number of rows in which each of its feature columns is not 0."""
+    """The number of rows in which each feature column is not 0, by column of text."""
     texts: tuple[Column, ...] = ()
     names: tuple[str, ...] = ()
-    """The columns of the table that it reads; empty where there is nothing to count."""
+    """The columns of the table that are counted; empty if nothing has to be counted."""
 
     def count(self, batch: pa.RecordBatch, where: str) -> None:
-        """Count some rows. Raises DataError E-LIMIT when a column of categories that was asked for has too many."""
+        """Count a batch of rows. Raises DataError E-LIMIT if a column that options make a category has too many values."""
         for name, census in self.values.items():
             _count_values(census, batch.column(name), name, where)
         for column in self.texts:
@@ -83,28 +83,28 @@ class TableCensus:
             self.documents[column.name] = self.documents[column.name].add(terms_of(texts, column), times)
 
     def close(self) -> None:
-        """Decide, once all rows are counted, which columns have another value in almost every row."""
+        """Set, once all rows are counted, which columns have a different value in almost every row."""
         for census in self.values.values():
             census.close()
 
 
-def note_alike(schema: Schema, notices: dict[str, int]) -> None:
-    """Count in ``notices`` the values of each category that differ by case or by the blanks around them only."""
+def note_similar_values(schema: Schema, notices: dict[str, int]) -> None:
+    """Add a notice for each category whose values differ only by case or by blanks."""
     for column in schema.columns:
-        if column.kind == CATEGORY and not column.parts and (same := similar_texts(column.values)):
-            shown = ", ".join(quote(text, 24) for text in same[:6])
-            notices[f"values of {quote(column.name)} differ by case or blanks only: {shown}"] = len(same)
+        if column.kind == CATEGORY and not column.parts and (similar := similar_texts(column.values)):
+            shown = ", ".join(quote(text, 24) for text in similar[:6])
+            notices[f"values of {quote(column.name)} differ by case or blanks only: {shown}"] = len(similar)
 
 
 def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
-    """Return an empty census of the columns of a schema that need one. Raises BudgetError when the columns of text need
-    more bytes than ``memory_limit``.
+    """Return an empty census for a schema. Raises BudgetError if the counts of its columns of text take more bytes than
+    ``memory_limit``.
     """
     needed = TEXT_BYTES * sum(c.width for c in schema.columns if c.kind == TEXT)
     if memory_limit is not None and needed > memory_limit:
-        found = f"columns of text need about {needed >> 20}MiB for their counts, {memory_limit >> 20}MiB are left"
+        message = f"columns of text need about {needed >> 20}MiB for their counts, {memory_limit >> 20}MiB are left"
         more = (needed - memory_limit >> 20) + 1
-        raise BudgetError(found, hint=f"pass a smaller --text-bits, or give {more}MiB more with --memory")
+        raise BudgetError(message, hint=f"pass a smaller --text-bits, or give {more}MiB more with --memory")
     counted = [c for c in schema.columns if c.kind in (CATEGORY, TEXT)]
     texts = tuple(c for c in counted if c.kind == TEXT)
     return TableCensus(
@@ -122,6 +122,6 @@ def _count_values(census: ValueCensus, values: Arrow, name: str, where: str) -> 
         if text is not None:
             census.add(text, count)
     if census.full and not census.unasked:
-        many = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
+        message = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
         hint = f"hash it with --column {shell_word(name)}=hash, or leave it out with --drop {shell_word(name)}"
-        raise DataError(many, code="E-LIMIT", hint=hint)
+        raise DataError(message, code="E-LIMIT", hint=hint)
