@@ -186,7 +186,7 @@ def propose_label(step: str, job: FilesJob, asked: IngestJob) -> str:
     from streamsvm.store.sources.table import TableSource
 
     options = replace(asked.options(), label=NO_LABEL, missing=ERROR, on_bad_line=SKIP)
-    options = replace(options, undecided={}, offsets=(), most_counted=0)
+    options = replace(options, undecided={}, offsets=(), max_census_rows=0)
     source = open_source(asked.sources, options)
     assert isinstance(source, TableSource)
     guess = guess_label(source)

@@ -216,7 +216,7 @@ class ColumnReader:
             years = _fit_scaler(np.array([YEAR_2000]), np.array([YEAR_SECONDS]))
             return make_pipeline(*self._read_times(column, "datetime64[s]"), *_as_column(), years)
         steps = []
-        if column.kind != NUMBER or self._table.words.given:
+        if column.kind != NUMBER or self._table.words.added:
             steps = [*_read_texts(), *self._remove_words(), *_read_written(column)]
         steps.append(_call(self._pd.to_numeric))
         if self._table.words.values:
@@ -251,9 +251,9 @@ class ColumnReader:
 
     def _remove_words(self) -> list[FunctionTransformer]:
         """Return the steps that put a missing text in the place of words that the user said to mean one."""
-        if not self._table.words.given:
+        if not self._table.words.added:
             return []
-        words = "|".join(map(re.escape, self._table.words.given))
+        words = "|".join(map(re.escape, self._table.words.added))
         return _replace(rf"(^|{CROSSED})\s*(?:{words})\s*(?={CROSSED}|$)", r"\1")
 
     def _read_times(self, column: Column, unit: str) -> list[FunctionTransformer]:
@@ -261,8 +261,8 @@ class ColumnReader:
         form, steps = column.form, list[FunctionTransformer]()
         if self._table.words.values and form == EPOCH:
             steps.append(_method("replace", list(self._table.words.values), np.nan))
-        elif self._table.words.given and form != EPOCH:
-            steps.append(_method("replace", list(self._table.words.given), MISSING))
+        elif self._table.words.added and form != EPOCH:
+            steps.append(_method("replace", list(self._table.words.added), MISSING))
         if form.endswith("%y"):
             form = form.replace("%y", "%Y")
             steps += _replace(r"^(.*\D)([3-9]\d)$", r"\g<1>19\2")

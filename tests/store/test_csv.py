@@ -362,7 +362,7 @@ def test_csv_bad_lines_of_all_files_are_counted_and_listed(tmp_path: Path, form:
     count = sum(len(batch.labels) for batch in open_source(paths, options).batches())
     assert count == 80
     assert [Path(name) for name, *_ in options.rejects.lines] == paths
-    assert (options.rejects.count, options.rejects.read) == (2, 84 if form == "csv" else 82)
+    assert (options.rejects.count, options.rejects.lines_read) == (2, 84 if form == "csv" else 82)
 
 
 @pytest.mark.parametrize("at", [5, 100_000], ids=["at the beginning", "beyond the first block"])

@@ -228,7 +228,7 @@ def _add_number(graph: GraphBuilder, table: RawTable, column: Column, times: dic
         return times[column.name].years
     if column.kind == BOOLEAN:
         yes, no = truth_words()
-        codes = {**dict.fromkeys(yes, 1), **dict.fromkeys(no, 0), **dict.fromkeys(table.words.given, 2)}
+        codes = {**dict.fromkeys(yes, 1), **dict.fromkeys(no, 0), **dict.fromkeys(table.words.added, 2)}
         return graph.add("Gather", graph.constant(np.array([0.0, 1.0, np.nan])), graph.encode(column.name, codes, 2))
     found = column.name
     for value in table.words.values:
@@ -245,7 +245,7 @@ def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
         also = {f"{value}.0": code for value, code in known.items() if WHOLE.fullmatch(value)}
         also |= {value.strip(): code for value, code in known.items() if trims_blanks(values)}
         also |= {value.capitalize(): code for value, code in known.items() if value in ("true", "false")}
-        words = dict.fromkeys(table.words.given, absent)
+        words = dict.fromkeys(table.words.added, absent)
         return graph.flatten(graph.encode(name, {"": absent} | also | known | words, len(values)))
     numbers = {int(value): code for value, code in known.items()}
     numbers |= {int(value): absent for value in table.words.values if value == int(value)}

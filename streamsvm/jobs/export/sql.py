@@ -228,7 +228,7 @@ def _key(table: RawTable, name: str) -> str:
         found = f"TRIM({found})"
     if has_whole_numbers(values):
         found = f"REGEXP_REPLACE({found}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
-    for word in table.words.given:
+    for word in table.words.added:
         found = f"NULLIF({found}, {text(word)})"
     return found
 

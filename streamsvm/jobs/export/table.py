@@ -58,7 +58,7 @@ class RawTable(NamedTuple):
     @property
     def only_numbers(self) -> bool:
         """Whether every column is a number as it is."""
-        return all(column.kind == NUMBER for column in self.schema.columns) and not self.words.given
+        return all(column.kind == NUMBER for column in self.schema.columns) and not self.words.added
 
     @property
     def sources(self) -> dict[str, str]:

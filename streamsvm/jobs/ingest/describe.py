@@ -93,7 +93,7 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
         label=stated.label or "none",
         missing="error",
         undecided={},
-        most_counted=most_rows,
+        max_census_rows=most_rows,
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
     if form_of(job.sources, stated.format) == "jsonl":

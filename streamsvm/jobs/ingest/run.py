@@ -407,7 +407,7 @@ def _test_facts(job: IngestJob) -> JsonObject:
 
 def _describe_source(file: SourceFile) -> JsonObject:
     """Return a source as the manifest has it."""
-    facts = {name: value for name, value in asdict(file).items() if name not in ("read", "oddities")}
+    facts = {name: value for name, value in asdict(file).items() if name not in ("read", "text_notices")}
     return facts | {"name": source_name(file.name)}
 
 

@@ -1,7 +1,8 @@
 """Files as streams of bytes, and text as blocks of whole lines.
 
-``Input`` decompresses a file (gzip, bzip2, xz, Zstandard, told by its first bytes), hashes it as it lies on disk and
-checks that it is complete. ``standard_input`` keeps standard input in a file, because a source is read more than once.
+``Input`` decompresses a file (gzip, bzip2, xz or Zstandard, detected by the first bytes), computes the sha256 of the bytes
+on disk, and checks that the compressed data are complete. ``standard_input`` copies standard input to a file, because a
+source is read more than once.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from streamsvm.input_files import open_regular
 from streamsvm.locks import scratch_beside
 
 PIECE = 1 << 18
-"""Bytes read from disk at a time, and the most one step of decompression makes of them."""
+"""Bytes read from disk at a time, and the most bytes that one step of decompression returns."""
 ZSTD_PIECE = 512
-"""Bytes given to zstd at a time. It cannot be told how much to make, and a bomb turns 4 bytes into 128 KiB, so that
-this bounds a step at 16 MiB."""
+"""Bytes given to zstd at a time. Its output cannot be limited, and a decompression bomb expands 4 bytes to 128 KiB, so
+that this bounds a step at 16 MiB."""
 XZ_MEMORY = 192 << 20
-"""The most memory xz may ask for, in bytes: its largest dictionary needs 65 MiB (xz -9)."""
+"""The most bytes of memory that xz may allocate; its largest dictionary takes 65 MiB (xz -9)."""
 
 
 class Decompressor(Protocol):
-    """Decompresses step by step; this is the interface of bz2 and lzma, which ``_Gzip`` and ``_Zstd`` adapt to."""
+    """Decompresses in steps; the interface is that of bz2 and lzma, to which ``_Gzip`` and ``_Zstd`` adapt."""
 
     eof: bool
     needs_input: bool
     unused_data: bytes
-    """What came after the end of the compressed data."""
+    """The bytes after the end of the compressed data."""
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return at most ``max_length`` bytes of content; what does not fit is returned by the next call."""
+        """Return at most ``max_length`` bytes of content; the next call returns the bytes that exceed it."""
         ...
 
 
@@ -71,36 +72,36 @@ class _Gzip:
 
 
 class _Zstd:
-    """One Zstandard frame, fed in small pieces; content beyond the limit is kept for the next call."""
+    """One Zstandard frame, decompressed in small pieces; content beyond the limit is kept for the next call."""
 
     def __init__(self) -> None:
         import zstandard
 
         self._inner = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-        self._waiting = b""
-        self._made = b""
+        self._pending_input = b""
+        self._pending_output = b""
 
     @property
     def eof(self) -> bool:
-        return bool(self._inner.eof) and not self._made
+        return bool(self._inner.eof) and not self._pending_output
 
     @property
     def needs_input(self) -> bool:
-        return not self._waiting and not self._made
+        return not self._pending_input and not self._pending_output
 
     @property
     def unused_data(self) -> bytes:
-        return bytes(self._inner.unused_data) + self._waiting
+        return bytes(self._inner.unused_data) + self._pending_input
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
-        self._waiting += data
-        made, length = [self._made], len(self._made)
-        while length < max_length and self._waiting and not self._inner.eof:
-            made.append(self._inner.decompress(self._waiting[:ZSTD_PIECE]))
-            self._waiting = self._waiting[ZSTD_PIECE:]
-            length += len(made[-1])
-        content = b"".join(made)
-        self._made = content[max_length:]
+        self._pending_input += data
+        pieces, length = [self._pending_output], len(self._pending_output)
+        while length < max_length and self._pending_input and not self._inner.eof:
+            pieces.append(self._inner.decompress(self._pending_input[:ZSTD_PIECE]))
+            self._pending_input = self._pending_input[ZSTD_PIECE:]
+            length += len(pieces[-1])
+        content = b"".join(pieces)
+        self._pending_output = content[max_length:]
         return content[:max_length]
 
 
@@ -113,7 +114,7 @@ FORMATS: dict[str, tuple[bytes, Any]] = {
 
 
 def compression_of(head: bytes) -> str:
-    """Return the name of the compression that the first bytes of a file show; empty for none."""
+    """Return the name of the compression, detected by the first bytes of a file; empty for none."""
     return next((name for name, (magic, _) in FORMATS.items() if head.startswith(magic)), "")
 
 
@@ -122,35 +123,35 @@ HINT_CUT = "the file was cut short: get it again, and compare its size with the 
 
 
 class Input:
-    """The content of one file as a stream of bytes, and the sha256 of the file once it was read to its end.
+    """The decompressed content of one file as a stream of bytes.
 
-    Raises MissingError, StorageError, and DataError E-TRUNCATED or E-CRC when compressed data end early or are damaged.
+    Raises MissingError, StorageError, and DataError E-TRUNCATED or E-CRC if compressed data end early or are damaged.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.name = str(path)
         self.position = 0
-        """Bytes of content handed out."""
+        """Bytes of content returned so far."""
         self.closed = False
         self._hash = hashlib.sha256()
         self._raw = _open_raw(path)
         self.size = path.stat().st_size
         head = self._pull(PIECE)
         self.compression = compression_of(head)
-        self._make = FORMATS[self.compression][1] if self.compression else None
-        self._inner: Decompressor | None = self._make() if self._make else None
-        self._waiting = head
+        self._new_decompressor = FORMATS[self.compression][1] if self.compression else None
+        self._decompressor: Decompressor | None = self._new_decompressor() if self._new_decompressor else None
+        self._pending = head
         self.members = 1
-        """Compressed streams met in the file, one after the other."""
+        """The number of compressed streams in the file so far; a file may hold several, one after the other."""
         self.mixed_line_ends = False
-        """Whether some lines end with LF and some with CRLF, as far as it was read."""
-        self._carriage = False
-        """Whether the first lines end with CRLF."""
+        """Whether some of the lines read so far end with LF and some with CRLF."""
+        self._has_crlf = False
+        """Whether some of the first lines end with CRLF."""
 
     @property
     def sha256(self) -> str:
-        """The sha256 of the bytes read from disk so far, as hex digits."""
+        """The sha256 of the bytes read from disk so far, as hex digits; at the end, that of the file."""
         return self._hash.hexdigest()
 
     @property
@@ -159,28 +160,29 @@ class Input:
         return self._raw.tell()
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next ``size`` bytes of content, fewer only at the end."""
-        made: list[bytes] = []
+        """Return the next ``size`` bytes of content, or fewer at the end; negative: all."""
+        pieces: list[bytes] = []
         wanted = size if size >= 0 else 1 << 62
         while wanted > 0 and (piece := self.read_piece(min(wanted, PIECE))):
-            made.append(piece)
+            pieces.append(piece)
             wanted -= len(piece)
-        content = b"".join(made)
+        content = b"".join(pieces)
         self.position += len(content)
         if content:
-            self._look_at_lines(content)
+            self._check_line_ends(content)
         return content
 
-    def _look_at_lines(self, content: bytes) -> None:
+    def _check_line_ends(self, content: bytes) -> None:
+        """Set ``mixed_line_ends`` if the next piece of content shows it."""
         if self.position == len(content):
-            self._carriage = b"\r\n" in content
-        if self._carriage:
+            self._has_crlf = b"\r\n" in content
+        if self._has_crlf:
             self.mixed_line_ends |= content.count(b"\n", 1) > content.count(b"\r\n")
         elif b"\r" in content:
             self.mixed_line_ends |= b"\r\n" in content
 
     def readable(self) -> bool:
-        """Return True: it is a stream for reading."""
+        """Return True."""
         return True
 
     def close(self) -> None:
@@ -195,33 +197,34 @@ class Input:
         self.close()
 
     def read_piece(self, limit: int) -> bytes:
-        return self._read_plain(limit) if self._inner is None else self._read_decompressed(limit)
+        """Return at least one and at most ``limit`` bytes of content; none at the end."""
+        return self._read_plain(limit) if self._decompressor is None else self._read_decompressed(limit)
 
     def _read_plain(self, limit: int) -> bytes:
-        if not self._waiting:
+        if not self._pending:
             return self._pull(limit)
-        content, self._waiting = self._waiting[:limit], self._waiting[limit:]
+        content, self._pending = self._pending[:limit], self._pending[limit:]
         return content
 
     def _read_decompressed(self, limit: int) -> bytes:
         while True:
-            assert self._inner is not None
-            if self._inner.eof and not self._next_member():
+            assert self._decompressor is not None
+            if self._decompressor.eof and not self._begin_next_member():
                 return b""
-            if self._inner.needs_input and not self._waiting:
-                self._waiting = self._pull(PIECE)
-                if not self._waiting:
+            if self._decompressor.needs_input and not self._pending:
+                self._pending = self._pull(PIECE)
+                if not self._pending:
                     raise DataError(
                         f"{self.name} ends inside its {self.compression} data", code="E-TRUNCATED", hint=HINT_CUT
                     )
-            data, self._waiting = self._waiting, b""
+            data, self._pending = self._pending, b""
             if content := self._decompress(data, limit):
                 return content
 
     def _decompress(self, data: bytes, limit: int) -> bytes:
-        assert self._inner is not None
+        assert self._decompressor is not None
         try:
-            return self._inner.decompress(data, limit)
+            return self._decompressor.decompress(data, limit)
         except (zlib.error, lzma.LZMAError, OSError, ValueError) as error:
             raise self._damage_error(error) from error
         except Exception as error:
@@ -236,19 +239,21 @@ class Input:
         where = f"near byte {self.disk_position} of {self.size}"
         return DataError(f"{self.name} is damaged {where}: {quote(str(error))}", code="E-CRC", hint=HINT_CORRUPT)
 
-    def _next_member(self) -> bool:
-        """Begin the next compressed stream of the file; False at its end. Zeros after a stream are padding."""
-        assert self._inner is not None
-        rest = self._inner.unused_data + self._waiting
+    def _begin_next_member(self) -> bool:
+        """Begin the next compressed stream of the file and return True; return False at the end of the file. Zeros after a
+        stream are padding.
+        """
+        assert self._decompressor is not None
+        rest = self._decompressor.unused_data + self._pending
         while not rest.strip(b"\0"):
             rest = self._pull(PIECE)
             if not rest:
                 return False
         if self.compression != compression_of(rest.lstrip(b"\0")):
-            what = f"{self.name} has bytes after its {self.compression} data that do not belong to it"
-            raise DataError(what, code="E-TRUNCATED", hint=HINT_CUT)
+            message = f"{self.name} has bytes after its {self.compression} data that do not belong to it"
+            raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)
         self.members += 1
-        self._inner, self._waiting = self._make(), rest.lstrip(b"\0")  # type: ignore[misc]
+        self._decompressor, self._pending = self._new_decompressor(), rest.lstrip(b"\0")  # type: ignore[misc]
         return True
 
     def _pull(self, size: int) -> bytes:
@@ -270,40 +275,40 @@ def _open_raw(path: Path) -> Any:
 
 
 def digest_of(path: Path, unwanted: Event | None = None) -> str:
-    """Return the sha256 of a file as hex digits, or of part of it where ``unwanted`` is set meanwhile. Raises
-    MissingError, StorageError.
+    """Return the sha256 of a file as hex digits. If ``unwanted`` is set meanwhile, reading stops, and the result is
+    meaningless. Raises MissingError, StorageError.
     """
-    found, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
+    sha256, piece = hashlib.sha256(), memoryview(bytearray(PIECE))
     with _open_raw(path) as raw:
         try:
-            while (unwanted is None or not unwanted.is_set()) and (got := raw.readinto(piece)):
-                found.update(piece[:got])
-            return found.hexdigest()
+            while (unwanted is None or not unwanted.is_set()) and (count := raw.readinto(piece)):
+                sha256.update(piece[:count])
+            return sha256.hexdigest()
         except OSError as error:
             raise StorageError(f"reading {path} failed: {error.strerror}", hint="check the disk") from error
 
 
 STANDARD_INPUT = "-"
-"""The name that stands for standard input among sources."""
+"""The name of standard input among sources."""
 STANDARD_INPUT_FILE = "standard-input"
-"""The file that standard input is kept in; messages name it."""
+"""The name of the file to which standard input is copied; messages name it."""
 COPY_BYTES = 1 << 20
 """Bytes that are copied at a time."""
 
 
 def source_name(name: str) -> str:
-    """Return the name that a source is recorded by: 'standard input' for the file that it was kept in."""
+    """Return the recorded name of a source: 'standard input' for the copy of standard input, else the path."""
     path = Path(name)
     return "standard input" if path.name == STANDARD_INPUT_FILE and path.parent.name.endswith(PARTIAL) else name
 
 
 @contextmanager
 def standard_input(names: Sequence[Path | str], beside: Path, *, cluster: bool) -> Iterator[tuple[str, ...]]:
-    """Copy standard input to a file beside an output, and give the names with "-" replaced by that file until the
-    context ends.
+    """Copy standard input to a file beside an output, and yield the names with "-" replaced by that file, which is removed
+    when the context ends.
 
-    Raises UsageError before a byte is taken for a terminal, for "-" twice and where a ``cluster`` would have to see the
-    file; StorageError when there is no room for it.
+    Raises UsageError, before anything is read, if standard input is a terminal, if "-" is named twice, and if the workers
+    of a ``cluster`` would have to read the file; StorageError if the disk is full.
     """
     if STANDARD_INPUT not in map(str, names):
         yield tuple(map(str, names))
@@ -327,7 +332,7 @@ def _check_standard_input(names: Sequence[Path | str], *, cluster: bool) -> None
 
 
 BLOCK = 1 << 20
-"""Bytes read at a time. A batch of rows is a few times that, and stays in the processor's cache while it is parsed."""
+"""Bytes of text read at a time, few enough that the text and its rows stay in the processor's cache while it is parsed."""
 LINE_LIMIT = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -346,10 +351,10 @@ def check_encoding(name: str, head: bytes) -> bytes:
 
 
 def check_line_length(name: str, length: int) -> None:
-    """Raise DataError E-LIMIT for a line that is too long to be one."""
+    """Raise DataError E-LIMIT for a line of more than ``LINE_LIMIT`` bytes."""
     if length > LINE_LIMIT:
-        found = f"{name} has a line of more than {LINE_LIMIT >> 20} MiB"
-        raise DataError(found, code="E-LIMIT", hint="check that the file is text and its lines end with a line feed")
+        message = f"{name} has a line of more than {LINE_LIMIT >> 20} MiB"
+        raise DataError(message, code="E-LIMIT", hint="check that the file is text and its lines end with a line feed")
 
 
 def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bool = False) -> Generator[bytes]:
@@ -371,30 +376,30 @@ def line_blocks(stream: Input, block: int = BLOCK, *, allow_no_final_newline: bo
 
 
 def whole_rows(blocks: Generator[bytes], name: str) -> Generator[bytes]:
-    """Yield blocks of whole lines as blocks of whole rows, where a value in quotes may hold line feeds.
+    """Yield blocks of whole lines as blocks of whole rows, whose values in quotes may hold line feeds.
 
-    A block ends between two rows if it has as many opening quotes as closing ones: quotes inside of a value are
-    doubled. Raises DataError E-LIMIT when the quotes never close.
+    A block ends between two rows if its number of quotes is even, because quotes inside a value are doubled. Raises
+    DataError E-LIMIT if a quote is never closed.
     """
-    rest, inside = [b""], False
+    pieces, in_quotes = [b""], False
     with closing(blocks):
         for block in blocks:
-            rest.append(block)
+            pieces.append(block)
             quotes = block.count(b'"')
-            inside ^= bool(quotes % 2)
-            if not inside or quotes:
-                content = b"".join(rest)
-                end = end_of_last_row(content) if inside else len(content)
+            in_quotes ^= bool(quotes % 2)
+            if not in_quotes or quotes:
+                content = b"".join(pieces)
+                end = end_of_last_row(content) if in_quotes else len(content)
                 if end:
                     yield content[:end]
-                rest = [content[end:]]
-            check_line_length(name, sum(map(len, rest)))
-    if any(rest):
-        yield b"".join(rest)
+                pieces = [content[end:]]
+            check_line_length(name, sum(map(len, pieces)))
+    if any(pieces):
+        yield b"".join(pieces)
 
 
 def end_of_last_row(content: bytes) -> int:
-    """Return where the last row of text ends: after the last line feed outside quotes; 0 where there is none."""
+    """Return the end of the last row of a text: the place after its last line feed outside quotes, 0 if there is none."""
     if content.count(b'"') % 2 == 0 and content.endswith(b"\n"):
         return len(content)
     text = np.frombuffer(content, np.uint8)
@@ -412,7 +417,7 @@ def _last_line(name: str, rest: bytes, allowed: bool) -> bytes:
     return rest + b"\n"
 
 
-def oddities_of(stream: Input) -> tuple[str, ...]:
-    """Return notices about the form of a file that was read to its end."""
-    oddities = {MIXED_LINE_ENDS: stream.mixed_line_ends, SEVERAL_MEMBERS: stream.members > 1}
-    return tuple(what for what, is_so in oddities.items() if is_so)
+def text_notices_of(stream: Input) -> tuple[str, ...]:
+    """Return notices about the line ends and the compression of a file that was read to its end."""
+    notices = {MIXED_LINE_ENDS: stream.mixed_line_ends, SEVERAL_MEMBERS: stream.members > 1}
+    return tuple(notice for notice, applies in notices.items() if applies)

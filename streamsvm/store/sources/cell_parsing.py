@@ -1,6 +1,6 @@
-"""Cells of a table (Arrow) as numbers, dates, labels, ids and weights; what cannot be read is named with its row.
+"""Parse the cells of a table (Arrow) as numbers, dates, labels, ids and weights; errors name the row and the column.
 
-Text is read in the ways that people write numbers, amounts of money, dates, yes and no, and missing values.
+Text is parsed in the usual spellings of numbers, amounts of money, dates, yes and no, and missing values.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Arrow: TypeAlias = Any
 
 
 class BadCell(Exception):
-    """A value that cannot be a feature: the row within the batch, the column, code and text of the error."""
+    """A value that cannot be encoded: its row in the batch, from 0, its column, and code, text and hint of the error."""
 
     def __init__(self, row: int, column: str, code: str, text: str, hint: str) -> None:
         super().__init__(text)
         self.row, self.column, self.code, self.text, self.hint = row, column, code, text, hint
 
     def error(self, where: str, rows_before: int) -> DataError:
-        """Return the error for the user; rows are counted from 1."""
+        """Return the error for the user; ``rows_before``: the rows of the file before the batch."""
         place = f"{where} row {rows_before + self.row + 1}, column {quote(self.column)}"
         return DataError(f"{place}: {self.text}", code=self.code, hint=self.hint)
 
@@ -41,9 +41,9 @@ WORDS = (
     *("NaN", "nan", "-NaN", "-nan", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN"),
     *("#N/A", "#NA", "#N/A N/A", "#DIV/0!", "#VALUE!", "#REF!", "#NUM!", "#NULL!", "#NAME?"),
 )
-"""Words for a missing value in every column, from databases, statistics programs and spreadsheets."""
+"""Words for a missing value in all columns, as databases, statistics programs and spreadsheets write them."""
 NUMBER_WORDS = ("-", "--", ".", "..", "na", "none")
-"""Words for a missing value in columns of numbers, amounts, dates, yes and no; in text they are ordinary values."""
+"""Words for a missing value in columns of numbers, amounts, dates, yes and no; in columns of text they are values."""
 _NOT_A_NUMBER = re.compile(r"[+-]?nan", re.IGNORECASE | re.ASCII)
 CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
 AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
@@ -51,29 +51,29 @@ AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\
 COMMA_AMOUNT = (
     rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:[. ]\d{{3}})+|\d+)?(?:,\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
 )
-"""The same with a decimal comma: 1.234,56."""
+"""An amount with a decimal comma: 1.234,56."""
 TRUE, FALSE = ("true", "yes", "y", "t", "on", "1"), ("false", "no", "n", "f", "off", "0")
 ISO, EPOCH = "iso", "epoch"
 DATES = (ISO, "%d-%b-%y", "%d-%b-%Y", "%d %b %Y", "%b %d, %Y", "%Y/%m/%d", "%d.%m.%Y", "%m/%d/%Y", "%d/%m/%Y")
-"""The forms of dates that are recognized in text."""
+"""The formats of dates that are recognized in text."""
 TWO_DIGIT_YEARS = "1930 to 2029"
 """The range of years of two digits (%y), as in spreadsheets."""
 NEXT_CENTURY = "30"
-"""Two digits from this on mean a year of the twentieth century."""
+"""Years of two digits from this on belong to the twentieth century."""
 UTC_ZONE = "UTC"
-"""The zone recorded for texts that end with an offset from UTC."""
+"""The recorded time zone of texts that end with an offset from UTC."""
 UTC_NAMES = ("UTC", "Etc/UTC", "GMT", "Z", "+00:00")
-"""Names of the zone that times without a zone are taken to be in."""
+"""Names of UTC, which is assumed for times without a zone."""
 YEAR_SECONDS = 365.2425 * 86400
 YEAR_2000 = 946_684_800
-"""Seconds from 1970 to 2000."""
+"""Seconds from the start of 1970 to the start of 2000."""
 FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""Seconds since 1970 of the beginning of the year 1 and the end of the year 9999."""
+"""The start of the year 1 and the end of the year 9999, in seconds since 1970."""
 EXAMPLES = {form: form if form == ISO else datetime(1997, 2, 28, tzinfo=UTC).strftime(form) for form in DATES} | {
     ISO: "1997-02-28"
 }
 _DAY = r"(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\d|3[01])|(?:0[469]|11)-(?:0[1-9]|[12]\d|30)|02-(?:0[1-9]|1\d|2[0-8]))"
-"""Month and day as ISO 8601 writes them, but for February 29."""
+"""Month and day as ISO 8601 writes them, without February 29."""
 _LEAP_YEAR = r"(?:\d\d(?:0[48]|[2468][048]|[13579][26])|(?:[02468][048]|[13579][26])00)"
 _HOUR = r"(?:[01]\d|2[0-3])"
 _OFFSET = r" ?[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?"
@@ -87,18 +87,18 @@ MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out wit
 RECORDED_MISSING_HINT = (
     "the model was trained without missing values: remove the rows, or train again with ingest's missing"
 )
-"""The hint for new rows that a model is applied to."""
+"""The hint for rows to which a model is applied."""
 WEIGHT_HINT = "weights are numbers of 0 or more, one a row: correct them, or remove such rows"
 WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
 def stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which the values of an extension type are stored; any other type as it is."""
+    """Return the storage type of an extension type; any other type unchanged."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 
 
 def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return a batch with columns of extension types as they are stored."""
+    """Return the batch with columns of extension types replaced by their storage."""
     if not any(isinstance(field.type, pa.BaseExtensionType) for field in batch.schema):
         return batch
     columns = [c.storage if isinstance(c.type, pa.BaseExtensionType) else c for c in batch.columns]
@@ -106,7 +106,7 @@ def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def parse_numbers(values: Arrow, name: str) -> Arrow:
-    """Return decimals, booleans and numbers that are written as text as float64. Raises BadCell."""
+    """Return decimals, booleans and numbers written as text as float64. Raises BadCell."""
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     if pa.types.is_string(values.type) or pa.types.is_large_string(values.type):
@@ -114,8 +114,8 @@ def parse_numbers(values: Arrow, name: str) -> Arrow:
     try:
         return values.cast(pa.float64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        row, found = first_unreadable(values, float)
-        text = f"expected a number, found {quote(found)}"
+        row, value = first_unreadable(values, float)
+        text = f"expected a number, found {quote(value)}"
         raise BadCell(row, name, "E-PARSE", text, "give the column the kind it had in training") from error
 
 
@@ -125,30 +125,31 @@ def to_text(values: Arrow) -> Arrow:
 
 
 def to_canonical_text(values: Arrow) -> Arrow:
-    """Return values of any type as strings, whole numbers without a fraction: 1, 1.0 and '1.0' are all '1'."""
+    """Return values of any type as strings; whole numbers lose their fraction: 1, 1.0 and '1.0' all become '1'."""
     return pc.replace_substring_regex(to_text(values), r"^([+-]?[0-9]+)\.0+$", r"\1")
 
 
-def first_unreadable(values: Arrow, read: Any) -> tuple[int, Any]:
-    """Return row and text of the first value for which ``read`` raises ValueError or TypeError."""
+def first_unreadable(values: Arrow, parse: Any) -> tuple[int, Any]:
+    """Return row and text of the first value for which ``parse`` raises ValueError or TypeError."""
     for row, value in enumerate(values.to_pylist()):
         try:
-            read(value) if value is not None else None
+            parse(value) if value is not None else None
         except (ValueError, TypeError):
             return row, value
     return 0, values[0].as_py()
 
 
 def _texts(values: Arrow) -> tuple[Any, Any]:
-    """The distinct texts of a column, trimmed, and which of them each row has."""
+    """Return the distinct texts of a column, trimmed, and the index of the text of each row."""
     if not pa.types.is_dictionary(values.type):
         values = (values if pa.types.is_string(values.type) else values.cast(pa.string())).dictionary_encode()
     return pc.utf8_trim_whitespace(values.dictionary.cast(pa.string())), values.indices
 
 
 def _take_by_row(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
-    """Return the value of each row, which is that of its text in ``distinct``. Raises BadCell for a row whose text has
-    no value; a dictionary may also hold texts that no row of the batch has.
+    """Return the value of each row; ``distinct``: the parsed value of each of ``texts``, ``rows``: the text of each row.
+
+    Raises BadCell for a row whose text could not be parsed; a dictionary may also hold texts that no row of the batch has.
     """
     if distinct.null_count > texts.null_count:
         bad = pc.fill_null(pc.and_(distinct.is_null(), texts.is_valid()).take(rows), False)
@@ -179,7 +180,7 @@ def parse_amounts(values: Arrow, name: str, *, comma: bool = False) -> Arrow:
 
 
 def parse_amounts_or_null(texts: Any, *, comma: bool = False) -> Any:
-    """Return texts as float64, null where one is no amount; ``comma``: with a decimal comma."""
+    """Return texts as float64, null for a text that is not an amount; ``comma``: with a decimal comma."""
     good = pc.match_substring_regex(texts, COMMA_AMOUNT if comma else AMOUNT)
     good = pc.and_(good, pc.match_substring_regex(texts, r"\d"))
     if comma:
@@ -188,13 +189,13 @@ def parse_amounts_or_null(texts: Any, *, comma: bool = False) -> Any:
     balanced = pc.equal(negative, pc.ends_with(texts, ")"))
     plain = pc.replace_substring_regex(texts, rf"[\s(),%+]|{CURRENCIES}", "")
     plain = pc.if_else(pc.and_(good, balanced), plain, pa.scalar(None, pa.string()))
-    found = pc.cast(plain, pa.float64())
-    found = pc.if_else(pc.match_substring(texts, "%"), pc.divide(found, 100.0), found)
-    return pc.if_else(negative, pc.negate(found), found)
+    amounts = pc.cast(plain, pa.float64())
+    amounts = pc.if_else(pc.match_substring(texts, "%"), pc.divide(amounts, 100.0), amounts)
+    return pc.if_else(negative, pc.negate(amounts), amounts)
 
 
 def parse_booleans(values: Arrow, name: str) -> Arrow:
-    """Return yes and no, in any of the usual spellings, as float64 of 1 and 0. Raises BadCell."""
+    """Return yes and no, in any of the usual spellings, as float64: 1 and 0. Raises BadCell."""
     if not is_text(values.type):
         return parse_numbers(values, name)
     texts, rows = _texts(values)
@@ -202,18 +203,18 @@ def parse_booleans(values: Arrow, name: str) -> Arrow:
 
 
 def parse_booleans_or_null(texts: Any) -> Any:
-    """Return texts as float64 of 1 and 0, null where one is neither."""
+    """Return yes and no as float64, 1 and 0; null for other texts."""
     lower = pc.utf8_lower(texts)
     yes, no = (pc.is_in(lower, value_set=pa.array(words)) for words in (TRUE, FALSE))
     return pc.if_else(yes, 1.0, pc.if_else(no, 0.0, pa.scalar(None, pa.float64())))
 
 
 def parse_dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
-    """Return points in time as timestamps in seconds of UTC, read by one of ``DATES`` or as seconds since 1970
-    (``EPOCH``). Times without a zone are taken for times of UTC.
+    """Return points in time as timestamps in seconds of UTC. Times without a zone are assumed to be in UTC.
 
-    ``zone``: the time zone of the column in training, empty where it had none; None accepts any. Raises BadCell, also
-    for a time with a zone where there was none, and without one where there was one.
+    ``form``: one of ``DATES``, or ``EPOCH`` for seconds since 1970. ``zone``: the time zone of the column in training, empty
+    if it had none; None accepts any. Raises BadCell, also for a time with a zone if the column had none in training, and
+    for one without a zone if it had one.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         if zone is not None and values.null_count < len(values):
@@ -224,20 +225,20 @@ def parse_dates(values: Arrow, name: str, form: str, zone: str | None = None) ->
     if form == EPOCH:
         return _since_1970(parse_numbers(values, name).cast(pa.float64()), name)
     texts, rows = _texts(values)
-    found = _take_by_row(parse_dates_or_null(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
+    moments = _take_by_row(parse_dates_or_null(texts, form), rows, texts, name, f"a date such as {EXAMPLES[form]}")
     if form == ISO and zone is not None:
-        other = has_other_zone(texts, zone)
-        if pc.any(other).as_py():
-            wrong = pc.fill_null(other.take(rows), False).to_numpy(zero_copy_only=False)
-            if wrong.any():
-                row = int(np.argmax(wrong))
+        differs = has_other_zone(texts, zone)
+        if pc.any(differs).as_py():
+            row_differs = pc.fill_null(differs.take(rows), False).to_numpy(zero_copy_only=False)
+            if row_differs.any():
+                row = int(np.argmax(row_differs))
                 offset = re.search(r"[+-][\d:]+$", texts[rows[row].as_py()].as_py())
                 _check_zone("" if zone or offset is None else offset[0], zone, row, name)
-    return found
+    return moments
 
 
 def zone_of(values: Arrow) -> str:
-    """Return the time zone of a column, ``UTC_ZONE`` for texts that all end with an offset or Z; empty for none."""
+    """Return the time zone of a column: ``UTC_ZONE`` if all texts end with an offset or Z, empty if it has none."""
     if not is_text(values.type):
         return str(getattr(values.type, "tz", None) or "")
     texts = pc.drop_null(_texts(values.dictionary_decode() if pa.types.is_dictionary(values.type) else values)[0])
@@ -245,18 +246,18 @@ def zone_of(values: Arrow) -> str:
 
 
 def has_other_zone(texts: Any, zone: str) -> Any:
-    """Return which dates as text have no time zone where the column has one, or one where it has none."""
+    """Return whether each date, as text, has no time zone although the column has one (``zone``), or vice versa."""
     zoned = pc.match_substring_regex(texts, _ZONED if zone else _WITH_OFFSET)
     return pc.invert(zoned) if zone else zoned
 
 
-def _check_zone(found: str, expected: str, row: int, name: str) -> None:
-    """Raise BadCell for a time with a zone where those of the training have none, or without one where they have one."""
-    if expected and not found:
+def _check_zone(zone: str, expected: str, row: int, name: str) -> None:
+    """Raise BadCell for a time without a zone if one is ``expected``, and for one with a zone if none is expected."""
+    if expected and not zone:
         text = f"the time has no time zone, but earlier rows, or those of the training, have one ({expected})"
         raise BadCell(row, name, "E-SCHEMA", text, "add the offset: 2019-12-31T10:00:00+01:00, or dt.tz_localize(ZONE)")
-    if found and not expected and found not in UTC_NAMES:
-        text = f"the time has a time zone ({found}), but earlier rows, or those of the training, have none"
+    if zone and not expected and zone not in UTC_NAMES:
+        text = f"the time has a time zone ({zone}), but earlier rows, or those of the training, have none"
         raise BadCell(
             row,
             name,
@@ -267,49 +268,49 @@ def _check_zone(found: str, expected: str, row: int, name: str) -> None:
 
 
 def _check_years(moments: Any, name: str) -> None:
-    """Raise BadCell for a point in time beyond the years 1 to 9999."""
+    """Raise BadCell for a point in time outside the years 1 to 9999."""
     seconds = moments.cast(pa.int64())
-    beyond = pc.or_(pc.less(seconds, FIRST_SECOND), pc.greater(seconds, LAST_SECOND))
-    if pc.any(beyond).as_py():
-        row = int(np.argmax(pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)))
+    outside = pc.or_(pc.less(seconds, FIRST_SECOND), pc.greater(seconds, LAST_SECOND))
+    if pc.any(outside).as_py():
+        row = int(np.argmax(pc.fill_null(outside, False).to_numpy(zero_copy_only=False)))
         text = f"expected a date, found {seconds[row].as_py()} seconds since 1970, beyond the year 9999 or before 1"
         raise BadCell(row, name, "E-RANGE", text, "correct the value, or leave it missing")
 
 
 def _since_1970(seconds: Any, name: str) -> Any:
-    """Return seconds since 1970, float64, as timestamps; NaN is missing. Raises BadCell beyond the years 1 to 9999."""
+    """Return seconds since 1970 (float64, NaN is missing) as timestamps. Raises BadCell outside the years 1 to 9999."""
     known = pc.if_else(pc.is_nan(seconds), pa.scalar(None, pa.float64()), seconds)
-    beyond = pc.or_(pc.less(known, float(FIRST_SECOND)), pc.greater(known, float(LAST_SECOND)))
-    if pc.any(beyond).as_py():
-        row = int(np.argmax(pc.fill_null(beyond, False).to_numpy(zero_copy_only=False)))
-        found = f"expected seconds since 1970, found {seconds[row].as_py():g}, beyond the year 9999 or before 1"
-        raise BadCell(row, name, "E-RANGE", found, f"divide milliseconds by 1000, or pass --column {name}=number")
+    outside = pc.or_(pc.less(known, float(FIRST_SECOND)), pc.greater(known, float(LAST_SECOND)))
+    if pc.any(outside).as_py():
+        row = int(np.argmax(pc.fill_null(outside, False).to_numpy(zero_copy_only=False)))
+        text = f"expected seconds since 1970, found {seconds[row].as_py():g}, beyond the year 9999 or before 1"
+        raise BadCell(row, name, "E-RANGE", text, f"divide milliseconds by 1000, or pass --column {name}=number")
     return pc.floor(known).cast(pa.int64()).cast(pa.timestamp("s"))
 
 
 def parse_dates_or_null(texts: Any, form: str) -> Any:
-    """Return texts as timestamps in seconds of UTC, null for what is no date of this form, and for the year 0."""
+    """Return texts as timestamps in seconds of UTC; null for a text that is not a date of this format, and for year 0."""
     if form == ISO:
         is_date = pc.match_substring_regex(texts, _ISO_DATE)
         plain = pc.replace_substring_regex(texts, rf"(:\d\d)(?:\.\d+)?(?:Z|{_OFFSET})?$", r"\1")
-        found = pc.if_else(is_date, plain, pa.scalar(None, pa.string())).cast(pa.timestamp("s"))
+        moments = pc.if_else(is_date, plain, pa.scalar(None, pa.string())).cast(pa.timestamp("s"))
         if pc.any(pc.match_substring_regex(texts, _WITH_OFFSET)).as_py():
-            found = pc.subtract(found, _offsets_of(texts))
+            moments = pc.subtract(moments, _offsets_of(texts))
     else:
         if form.endswith("%y"):
             form = form.replace("%y", "%Y")
-            late = pc.less(pc.utf8_slice_codeunits(texts, -2), NEXT_CENTURY)
-            ends = (pc.replace_substring_regex(texts, r"(\D)(\d\d)$", rf"\1{c}\2") for c in (20, 19))
-            short = pc.match_substring_regex(texts, r"\D\d\d$")
-            texts = pc.if_else(short, pc.if_else(late, *ends), pa.scalar(None, pa.string()))
-        found = pc.strptime(texts, format=form, unit="s", error_is_null=True)
-        is_date = pc.equal(_comparable(pc.strftime(found, format=form)), _comparable(texts))
-    known = pc.and_(is_date, pc.greater_equal(found.cast(pa.int64()), FIRST_SECOND))
-    return pc.if_else(known, found, pa.scalar(None, pa.timestamp("s")))
+            is_after_2000 = pc.less(pc.utf8_slice_codeunits(texts, -2), NEXT_CENTURY)
+            with_century = (pc.replace_substring_regex(texts, r"(\D)(\d\d)$", rf"\1{c}\2") for c in (20, 19))
+            has_short_year = pc.match_substring_regex(texts, r"\D\d\d$")
+            texts = pc.if_else(has_short_year, pc.if_else(is_after_2000, *with_century), pa.scalar(None, pa.string()))
+        moments = pc.strptime(texts, format=form, unit="s", error_is_null=True)
+        is_date = pc.equal(_comparable(pc.strftime(moments, format=form)), _comparable(texts))
+    is_valid = pc.and_(is_date, pc.greater_equal(moments.cast(pa.int64()), FIRST_SECOND))
+    return pc.if_else(is_valid, moments, pa.scalar(None, pa.timestamp("s")))
 
 
 def _offsets_of(texts: Any) -> Any:
-    """Return how far the clock of each text is ahead of UTC, as a duration in seconds; 0 where none is written."""
+    """Return the offset from UTC at the end of each text, as a duration in seconds; 0 if it has none."""
     parts = pc.extract_regex(texts, r":\d\d(?:\.\d+)? ?(?P<sign>[+-])(?P<hours>\d\d):?(?P<minutes>\d\d)?$")
     sign, hours, minutes = (pc.struct_field(parts, name) for name in ("sign", "hours", "minutes"))
     minutes = pc.if_else(pc.equal(minutes, ""), "0", minutes)
@@ -319,7 +320,7 @@ def _offsets_of(texts: Any) -> Any:
 
 
 def _comparable(texts: Any) -> Any:
-    """Dates as text without leading zeros and upper case, to see that strptime took February 31 for March 3."""
+    """Return dates as text in lower case without leading zeros, to detect that strptime read February 31 as March 3."""
     return pc.replace_substring_regex(pc.utf8_lower(texts), r"\b0", "")
 
 
@@ -330,14 +331,14 @@ def count_years(moments: Any) -> Any:
 
 
 def to_numpy(values: Arrow, name: str) -> Arrow:
-    """Return numbers as a numpy array, NaN where one is missing. Raises BadCell for text that is no number."""
+    """Return numbers as a numpy array, NaN for missing ones. Raises BadCell for text that is not a number."""
     if not (pa.types.is_integer(values.type) or pa.types.is_floating(values.type)):
         values = parse_numbers(values, name)
     return values.to_numpy(zero_copy_only=False)
 
 
 def to_float32(values: Arrow, name: str) -> Float32:
-    """Return a column as float32: NaN for a missing value, infinite where it does not fit. Raises BadCell."""
+    """Return a column as float32: NaN for missing values, infinity for numbers out of range. Raises BadCell."""
     with np.errstate(over="ignore"):
         return to_numpy(values, name).astype(np.float32, copy=False)
 
@@ -346,18 +347,18 @@ def check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
     """Raise BadCell for values that are missing (unless ``missing``), not finite or too large for float32."""
     if not missing:
         check_missing(values, name)
-    given, finite = to_numpy(values, name), np.isfinite(to_float32(values, name))
-    finite |= missing & np.isnan(to_float32(values, name))
-    if not finite.all():
-        row = int(np.argmin(finite))
-        if np.isfinite(given[row]):
-            raise BadCell(row, name, "E-RANGE", f"{given[row]} does not fit float32", "scale the column")
-        hint = MISSING_HINT if np.isnan(given[row]) else "remove or replace such values"
-        raise BadCell(row, name, "E-NONFINITE", f"{given[row]} is not finite", hint)
+    numbers, is_valid = to_numpy(values, name), np.isfinite(to_float32(values, name))
+    is_valid |= missing & np.isnan(to_float32(values, name))
+    if not is_valid.all():
+        row = int(np.argmin(is_valid))
+        if np.isfinite(numbers[row]):
+            raise BadCell(row, name, "E-RANGE", f"{numbers[row]} does not fit float32", "scale the column")
+        hint = MISSING_HINT if np.isnan(numbers[row]) else "remove or replace such values"
+        raise BadCell(row, name, "E-NONFINITE", f"{numbers[row]} is not finite", hint)
 
 
 def parse_labels(values: Arrow, name: str) -> Array:
-    """Return a column as float64, as int64 or uint64, or as str. Raises BadCell E-LABEL for a missing one."""
+    """Return a column of labels as float64, int64, uint64 or str. Raises BadCell E-LABEL for a missing label."""
     if values.null_count:
         raise BadCell(
             _first_missing(values),
@@ -374,7 +375,7 @@ def parse_labels(values: Arrow, name: str) -> Array:
 
 
 def parse_ids(values: Arrow) -> Array:
-    """Return a column as int64, or as objects of text; empty text where a row has no id."""
+    """Return a column of ids as int64, or as text in an array of objects; empty text for a missing id."""
     if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
         return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
     if pa.types.is_dictionary(values.type):
@@ -411,66 +412,71 @@ def _first_missing(values: Arrow) -> int:
 
 
 class MissingWords(NamedTuple):
-    """The words for a missing value in the files of one source."""
+    """The words that stand for a missing value in the files of one source."""
 
-    given: tuple[str, ...] = ()
-    """Words that the user added."""
+    added: tuple[str, ...] = ()
+    """The words that the user added."""
 
     @property
     def in_text(self) -> tuple[str, ...]:
         """The words in columns of text."""
-        return (*WORDS, *self.given)
+        return (*WORDS, *self.added)
 
     @property
     def in_numbers(self) -> tuple[str, ...]:
         """The words in columns of numbers, amounts, dates, yes and no."""
-        return (*WORDS, *NUMBER_WORDS, *self.given)
+        return (*WORDS, *NUMBER_WORDS, *self.added)
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers among the words that the user added: -999 also stands for -999.0."""
-        return tuple(number for number in map(_number, self.given) if number is not None)
+        """The numbers among the words that the user added; they are compared as numbers, so that -999 matches -999.0."""
+        return tuple(number for number in map(_to_number, self.added) if number is not None)
 
     def has(self, text: str, *, number: bool) -> bool:
-        """Return whether a text without blanks around it is one of them; ``number``: in a column of numbers."""
+        """Return whether a trimmed text is one of the words; ``number``: whether its column holds numbers."""
         if not number:
             return text in self.in_text
-        return text in self.in_numbers or bool(_NOT_A_NUMBER.fullmatch(text)) or _number(text) in self.values
+        return text in self.in_numbers or bool(_NOT_A_NUMBER.fullmatch(text)) or _to_number(text) in self.values
 
     def remove(self, values: Arrow, *, number: bool) -> Arrow:
-        """Return a column with null in place of each word, with or without blanks around it; ``number``: of numbers."""
+        """Return a column with the words replaced by null; ``number``: whether it holds numbers. Blanks around words do not
+        matter.
+        """
         if is_text(values.type):
             return _without_texts(values, pa.array(self.in_numbers if number else self.in_text, pa.string()))
         return self.remove_numbers(values) if number else values
 
     def remove_numbers(self, values: Arrow) -> Arrow:
-        """Return a column of numbers with null for the numbers that the user added."""
+        """Return a column of numbers with the numbers that the user added replaced by null."""
         if not self.values or not (pa.types.is_floating(values.type) or pa.types.is_integer(values.type)):
             return values
-        found = values.cast(pa.float64(), safe=False)
-        wrong = np.isin(found.to_numpy(zero_copy_only=False), self._as_read(values.type))
-        return pc.if_else(pa.array(wrong), pa.scalar(None, values.type), values) if wrong.any() else values
+        numbers = values.cast(pa.float64(), safe=False)
+        is_missing = np.isin(numbers.to_numpy(zero_copy_only=False), self._values_in(values.type))
+        return pc.if_else(pa.array(is_missing), pa.scalar(None, values.type), values) if is_missing.any() else values
 
-    def _as_read(self, kind: pa.DataType) -> Sequence[float]:
+    def _values_in(self, kind: pa.DataType) -> Sequence[float]:
+        """Return ``values`` as a column of type ``kind`` holds them, rounded to float32 if it is such a column."""
         return [float(np.float32(value)) if pa.types.is_float32(kind) else value for value in self.values]
 
 
-def with_words_missing(table: pa.RecordBatch, words: MissingWords, *, but: Collection[str | None]) -> pa.RecordBatch:
-    """Return rows with null for the words and numbers that the user added, in all columns except those of ``but``."""
-    if not words.given:
+def null_out_added_words(
+    table: pa.RecordBatch, words: MissingWords, *, exempt: Collection[str | None]
+) -> pa.RecordBatch:
+    """Return the rows with null for the words and numbers that the user added, except in the columns ``exempt``."""
+    if not words.added:
         return table
-    given = pa.array(words.given, pa.string())
+    added = pa.array(words.added, pa.string())
 
     def remove(name: str, values: Arrow) -> Arrow:
-        if name in but:
+        if name in exempt:
             return values
-        return _without_texts(values, given) if is_text(values.type) else words.remove_numbers(values)
+        return _without_texts(values, added) if is_text(values.type) else words.remove_numbers(values)
 
     return _change_columns(table, remove)
 
 
 def _change_columns(table: pa.RecordBatch, change: Callable[[str, Arrow], Arrow]) -> pa.RecordBatch:
-    """Return rows with every column changed by ``change``; the same object where no column changes."""
+    """Return the rows with ``change`` applied to every column; the same object if no column changes."""
     columns = [change(name, column) for name, column in zip(table.schema.names, table.columns, strict=True)]
     if all(new is old for new, old in zip(columns, table.columns, strict=True)):
         return table
@@ -478,23 +484,25 @@ def _change_columns(table: pa.RecordBatch, change: Callable[[str, Arrow], Arrow]
 
 
 def _without_texts(values: Arrow, words: pa.Array) -> Arrow:
+    """Return a column of text, trimmed, with the words replaced by null; the same object if it has none of them."""
     encoded = pa.types.is_dictionary(values.type)
     texts = values.dictionary if encoded else values
     trimmed = pc.utf8_trim_whitespace(texts if pa.types.is_string(texts.type) else texts.cast(pa.string()))
-    wrong = pc.is_in(trimmed, value_set=words)
-    if not pc.any(wrong).as_py():
+    is_word = pc.is_in(trimmed, value_set=words)
+    if not pc.any(is_word).as_py():
         return values
-    left = pc.if_else(wrong, pa.scalar(None, pa.string()), trimmed)
+    remaining = pc.if_else(is_word, pa.scalar(None, pa.string()), trimmed)
     if not encoded:
-        return left
-    distinct = left.drop_null().unique()
-    places = pc.index_in(left, value_set=distinct, skip_nulls=True)
+        return remaining
+    distinct = remaining.drop_null().unique()
+    places = pc.index_in(remaining, value_set=distinct, skip_nulls=True)
     return pa.DictionaryArray.from_arrays(places.take(values.indices), distinct)
 
 
-def _number(text: str) -> float | None:
+def _to_number(text: str) -> float | None:
+    """Return a text as a finite number; None if it is none."""
     try:
-        found = float(text)
+        number = float(text)
     except ValueError:
         return None
-    return found if np.isfinite(found) else None
+    return number if np.isfinite(number) else None

@@ -1,7 +1,7 @@
 """CSV and TSV text as a table.
 
-pyarrow decides quickly whether a block of lines is in order. Where it is not, ``csv_faults`` reads on from there line
-by line and says what is wrong with which line, or leaves such lines out.
+pyarrow parses blocks of lines. If it cannot parse a block, ``csv_faults`` reads the file line by line from there, to name
+the first bad line and its fault, or to leave bad lines out.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, Input, line_blocks, oddities_of, whole_rows
+from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, Input, line_blocks, text_notices_of, whole_rows
 from streamsvm.store.sources.cell_parsing import MISSING_HINT, RECORDED_MISSING_HINT, BadCell
 from streamsvm.store.sources.csv_dialect import Dialect, detect_dialect, without_comments
 from streamsvm.store.sources.csv_faults import LINE_HINT, BadLineFilter, ExpectedColumns, find_fault
@@ -42,9 +42,9 @@ from streamsvm.store.sources.table import NARROW, TableSource
 
 
 class CSVSource(TableSource):
-    """CSV and TSV files. Files without a header are matched by the position of their columns."""
+    """CSV and TSV files. The columns of files without a header are matched by position."""
 
-    form = "csv"
+    format_name = "csv"
     counts_lines = True
     leaves_out_bad_values = True
     hashes_as_it_reads = True
@@ -52,21 +52,21 @@ class CSVSource(TableSource):
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._dialects: dict[Path, Dialect] = {}
         self._head: Head
-        """The first bytes of the first file, and more lines where a column has no value in them."""
+        """The first bytes of the first file, and of further files if a column has no value in them."""
         self._inferred_types: dict[str, pa.DataType] = {}
         self._column_types: dict[str, pa.DataType] = {}
-        """The type that each column is read as, set as soon as the schema is planned."""
+        """The type as which each column is parsed; set once the schema is inferred."""
         super().__init__(paths, options)
         self._column_types = self._types_to_read(self.schema)
 
-    def tables(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
-        """Yield the rows of some columns, by default of all, as text."""
+    def record_batches(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
+        """Yield record batches of some columns, by default of all, as text."""
         types = self._types(self._paths[0])
         for path in self._paths:
             yield from self._read(path, 0, list(columns) or list(types), SourceFile(str(path)), types)
 
     def read_encoding(self) -> JsonObject:
-        """Return how to read other files into the same columns; see ``BaseSource.read_encoding``."""
+        """Return how to read other files into the same columns, as plain JSON."""
         first = self._head.dialect
         options: JsonObject = {
             "header": first.header,
@@ -78,22 +78,20 @@ class CSVSource(TableSource):
                 options[name] = value
         if self._options.missing_words:
             options["missing_words"] = list(self._options.missing_words)
-        return {"format": "csv", "options": options, "names": list(first.names), "schema": self._recorded.to_json()}
+        return {"format": "csv", "options": options, "names": list(first.names), "schema": self._full_schema.to_json()}
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
-        """The columns of a file; all are text as far as its dialect tells."""
+        """Return the columns of a file by name, all with the type of text, because the dialect does not tell types."""
         if path not in self._dialects:
             self._dialects[path] = self._read_dialect(path)
         return dict.fromkeys(self._dialects[path].names, TEXT)
 
     def _read_dialect(self, path: Path) -> Dialect:
-        """The dialect of a file; the object of the first file where they are equal. Raises DataError."""
+        """Detect the dialect of a file; return the same object as for the first file if they are equal. Raises DataError."""
         if path != self._paths[0]:
-            first, found = (
-                self._head.dialect,
-                self._with_recorded_names(detect_dialect(str(path), read_head(path), self._options)),
-            )
-            return first if found == first else found
+            first = self._head.dialect
+            dialect = self._with_recorded_names(detect_dialect(str(path), read_head(path), self._options))
+            return first if dialect == first else dialect
         multiline, words = self._options.multiline, self._options.words
         content = read_head(path, multiline=multiline).removeprefix(BYTE_ORDER_MARK)
         content = without_comments(content, self._options.comment)
@@ -102,7 +100,9 @@ class CSVSource(TableSource):
         return dialect
 
     def _with_recorded_names(self, dialect: Dialect) -> Dialect:
-        """The dialect with the recorded names if it has no header, less the label where one column is missing."""
+        """Return the dialect with the recorded names of columns if the file has no header; if the file has one column less,
+        the label is assumed to be missing.
+        """
         encoding = self._options.encoding
         if dialect.header or encoding is None:
             return dialect
@@ -110,8 +110,8 @@ class CSVSource(TableSource):
         if len(dialect.names) == len(names) - 1:
             names = tuple(name for name in names if name != encoding["schema"].get("label"))
         if len(dialect.names) != len(names):
-            found = f"{len(dialect.names)} columns where {len(names)} are expected"
-            raise DataError(found, code="E-SCHEMA", hint="read files with the columns the store was made of")
+            message = f"{len(dialect.names)} columns where {len(names)} are expected"
+            raise DataError(message, code="E-SCHEMA", hint="read files with the columns the store was made of")
         return replace(dialect, names=names)
 
     def _columns_in_common(self, names: Iterable[str]) -> list[str]:
@@ -121,8 +121,8 @@ class CSVSource(TableSource):
         super()._check_files(types)
         recorded = (self._options.skip_lines or 0) if self._options.encoding is not None else 0
         for other in self._paths[1:FILES_SAMPLED] if self._options.encoding is None else ():
-            if self._head.without_values() and self._dialects[other] is self._head.dialect:
-                self._head = self._head.and_lines_of(read_head(other))
+            if self._head.has_empty_column() and self._dialects[other] is self._head.dialect:
+                self._head = self._head.append_lines(read_head(other))
         if skipped := sum(dialect.comments + recorded for dialect in self._dialects.values()):
             self.notices["comment lines, or others that are not of the table, were skipped above it"] = skipped
 
@@ -130,7 +130,7 @@ class CSVSource(TableSource):
         return self._head.samples()
 
     def _plan(self, _types: Mapping[str, pa.DataType], samples: Mapping[str, Any] | None) -> Schema:
-        """Plan the schema by the types that pyarrow infers; an error for a number names its line."""
+        """Infer the schema from the types that pyarrow infers; an error for a bad number names its line."""
         where, types = str(self._paths[0]), self._infer_types()
         try:
             self.schema = plan_schema(types, self._options, where, "E-PARSE", samples, notices=self.notices)
@@ -144,18 +144,18 @@ class CSVSource(TableSource):
         return self.schema
 
     def _infer_types(self) -> dict[str, pa.DataType]:
-        """The types that pyarrow infers from the head. Raises DataError for bad lines in it."""
+        """Return the types that pyarrow infers from the head. Raises DataError for bad lines in it."""
         if not self._inferred_types:
             try:
                 self._inferred_types = self._head.types(skip=self._options.on_bad_line == "skip")
             except pa.ArrowInvalid as error:
-                nothing = ExpectedColumns(frozenset(), frozenset(), None, multiline=self._options.multiline)
+                any_values = ExpectedColumns(frozenset(), frozenset(), None, multiline=self._options.multiline)
                 path = self._paths[0]
-                raise self._fault(path, nothing) or _unexplained_error(path, error) from error
+                raise self._find_fault(path, any_values) or _unexplained_error(path, error) from error
         return self._inferred_types
 
     def _not_a_number(self, types: Mapping[str, pa.DataType], samples: Mapping[str, Any]) -> DataError | None:
-        """The first line with something else than a number in a column that should hold numbers."""
+        """Return the error for the first line with another value than a number in a column that should hold numbers."""
         options, path = self._options, self._paths[0]
         label = label_of(list(types), options.label, str(path))
         others = {
@@ -174,10 +174,10 @@ class CSVSource(TableSource):
         expected = ExpectedColumns(
             numbers, frozenset(), None, missing=missing, multiline=options.multiline, words=options.words
         )
-        return self._fault(path, expected)
+        return self._find_fault(path, expected)
 
     def _is_mostly_numbers(self) -> bool:
-        """Whether a few lines are wrong, and not the kinds of columns."""
+        """Return whether the schema can be inferred if bad lines are left out, so that only a few lines are bad."""
         try:
             plan_schema(self._head.types(skip=True), self._options, str(self._paths[0]), "E-PARSE")
         except DataError:
@@ -185,13 +185,13 @@ class CSVSource(TableSource):
         return True
 
     def _types_to_read(self, schema: Schema) -> dict[str, pa.DataType]:
-        """The type that each needed column is read as: float32, float64 for labels, else text."""
+        """Return the type as which each needed column is parsed: float32, float64 for labels that are numbers, else text."""
         types = dict.fromkeys(schema.needed, TEXT)
         for column in schema.columns:
             if column.kind == NUMBER:
                 types[column.name] = pa.float32()
         if (label := schema.label) is not None:
-            self._infer_types()  # which says what is wrong with the first lines, if anything is
+            self._infer_types()  # raises the error for the first bad line
             types[label] = self._head.label_type(label, skip=self._options.on_bad_line == "skip")
         if schema.id_column is not None:
             types[schema.id_column] = pa.string()
@@ -207,8 +207,9 @@ class CSVSource(TableSource):
         file: SourceFile,
         types: Mapping[str, pa.DataType] | None = None,
     ) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file, a block of lines at a time, or fewer rows of text; ``types``: those that columns
-        are read as, by default those of the schema.
+        """Yield some columns of a file, a block of lines at a time, or fewer rows if columns of text become many features.
+
+        ``types``: the types as which the columns are parsed, by default those of the schema.
         """
         types = self._column_types if types is None else types
         kinds = {
@@ -218,25 +219,25 @@ class CSVSource(TableSource):
         parsing = parsing_options(self._dialects[path], BLOCK, multiline=self._options.multiline)
         with Input(path) as stream:
             file.compression = stream.compression
-            alone = stream.size <= BLOCK or len(columns) > GROUP  # one block, or blocks whose tables are large
-            together = not alone and len(columns) <= NARROW
-            tables = parse_blocks(self._blocks(stream, converting, types), parsing, converting, together=together)
+            in_this_thread = stream.size <= BLOCK or len(columns) > GROUP  # one block, or blocks whose tables are large
+            in_parallel = not in_this_thread and len(columns) <= NARROW
+            batches = parse_blocks(self._blocks(stream, converting, types), parsing, converting, together=in_parallel)
             try:
-                with closing(tables if alone else read_ahead(tables)) as tables:
-                    for table in tables:
+                with closing(batches if in_this_thread else read_ahead(batches)) as batches:
+                    for batch in batches:
                         file.read = stream.disk_position
-                        step = batch_rows(self.schema) if self.schema.has_text else max(1, table.num_rows)
-                        for start in range(0, table.num_rows, step):
-                            yield table.slice(start, step)
+                        step = batch_rows(self.schema) if self.schema.has_text else max(1, batch.num_rows)
+                        for start in range(0, batch.num_rows, step):
+                            yield batch.slice(start, step)
             except pa.ArrowInvalid as error:
-                fault = self._fault(path, self._expect_columns(types), file.position)
+                fault = self._find_fault(path, self._expect_columns(types), file.position)
                 raise fault or _unexplained_error(path, error) from error
-            file.oddities, file.sha256 = oddities_of(stream), stream.sha256
+            file.text_notices, file.sha256 = text_notices_of(stream), stream.sha256
 
     def _blocks(
         self, stream: Input, converting: Sequence[Conversion], types: Mapping[str, pa.DataType]
     ) -> Generator[bytes]:
-        """The text in blocks of whole rows, without bad lines where these are left out."""
+        """Yield the text of a file in blocks of whole rows, without bad lines if options say so."""
         options, dialect = self._options, self._dialects[stream.path]
         if options.on_bad_line != "error":
             expected = self._expect_columns(types)._replace(comment=options.comment)
@@ -251,7 +252,7 @@ class CSVSource(TableSource):
         return read_ahead(blocks) if stream.compression else blocks
 
     def _expect_columns(self, types: Mapping[str, pa.DataType]) -> ExpectedColumns:
-        """What the columns must hold to be read as some types."""
+        """Return what the columns must hold to be parsed as ``types`` and encoded."""
         return ExpectedColumns(
             frozenset(name for name, kind in types.items() if pa.types.is_floating(kind)),
             frozenset(name for c in self.schema.columns if c.needs_value for name in c.sources),
@@ -265,34 +266,34 @@ class CSVSource(TableSource):
         )
 
     def _explain(self, cell: BadCell, encoder: TableEncoder, table: pa.RecordBatch, file: SourceFile) -> DataError:
-        """The error that names the line, as far as reading line by line can tell."""
-        fault = self._fault(Path(file.name), self._expect_columns(self._column_types), file.position)
+        """Return the error that names the bad line, or the row if no line is found to be bad."""
+        fault = self._find_fault(Path(file.name), self._expect_columns(self._column_types), file.position)
         return fault or super()._explain(cell, encoder, table, file)
 
-    def _fault(self, path: Path, expected: ExpectedColumns, rows: int = 0) -> DataError | None:
-        """What is wrong in the first line that is not as expected after ``rows`` good rows; None where no line is."""
+    def _find_fault(self, path: Path, expected: ExpectedColumns, rows: int = 0) -> DataError | None:
+        """Return the error for the first bad line after ``rows`` good rows; None if no line is bad."""
         options = self._options
         with Input(path) as stream:
             try:
                 expected = expected._replace(comment=options.comment)
                 dialect, last_line = self._dialects[path], options.allow_no_final_newline
-                found = find_fault(stream, dialect, expected, rows, last_line=last_line)
+                fault = find_fault(stream, dialect, expected, rows, last_line=last_line)
             except DataError as error:
                 return error
-        if found is not None and found.hint == MISSING_HINT and options.encoding is not None:
-            found.hint = RECORDED_MISSING_HINT
-        return found
+        if fault is not None and fault.hint == MISSING_HINT and options.encoding is not None:
+            fault.hint = RECORDED_MISSING_HINT
+        return fault
 
 
 def _without_comments(blocks: Generator[bytes], mark: str) -> Generator[bytes]:
-    """Yield blocks of whole lines, with empty lines in place of comments."""
+    """Yield blocks of whole lines with comment lines emptied."""
     with closing(blocks):
         for block in blocks:
             yield without_comments(block, mark)
 
 
 def _unexplained_error(path: Path, error: Exception) -> DataError:
-    """The error for a file that pyarrow cannot read and in which no line is wrong."""
+    """Return the error for a file that pyarrow cannot parse although no line is found to be bad."""
     return DataError(
         f"{path} cannot be read: {quote(str(error), 160)}", code="E-PARSE", hint="check it near that place"
     )

@@ -1,4 +1,4 @@
-"""The dialect of a CSV file by its first lines: delimiter, header, names of columns, lines above the table."""
+"""Detect the dialect of a CSV file from its first lines: delimiter, header, names of columns, lines above the table."""
 
 from __future__ import annotations
 
@@ -14,39 +14,41 @@ from streamsvm.store.sources.byte_stream import HINT_NO_NEWLINE, check_encoding,
 from streamsvm.store.sources.options import SourceOptions
 
 COMMENT_MARKS = ("#", "%", "|", "//")
-"""What comment lines above a table begin with."""
+"""The marks with which comment lines above a table begin."""
 COMMENT_SEARCH_LINES = 20
-"""Lines that are searched for comments and titles above a table."""
+"""The number of lines that are searched for comments and titles above a table."""
 DELIMITERS = (",", "\t", ";", "|")
 QUOTE = '"'
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """How the lines of one file are cut."""
+    """The dialect of one file."""
 
     delimiter: str
     header: bool
     names: tuple[str, ...]
     """The names of the columns, in the order of the file."""
     skipped: int = 0
-    """Lines before the first row: the header, and empty lines, comment lines and skipped lines above it."""
+    """The lines before the first row: the header, and empty lines, comment lines and skipped lines above it."""
     comments: int = 0
-    """Comment lines above the header, or the first row, that nobody asked to skip."""
+    """The comment lines above the header, or above the first row, that were detected and not given by an option."""
 
 
 def detect_dialect(name: str, head: bytes, options: SourceOptions) -> Dialect:
-    """Return the dialect that the first lines show. Raises DataError E-HEADER, E-DIALECT, E-ENCODING, E-EMPTY."""
+    """Detect the dialect of the file ``name`` from its first bytes. Raises DataError E-HEADER, E-DIALECT, E-ENCODING,
+    E-EMPTY.
+    """
     head = without_comments(check_encoding(name, head), options.comment)
-    comments = 0 if options.skip_lines is not None else _comment_lines(name, head, options)
+    comments = 0 if options.skip_lines is not None else _count_comment_lines(name, head, options)
     blank, line = _first_line(name, head, options.skip_lines or comments)
     _check_title(name, _texts(head, blank), blank, options)
     delimiter = options.delimiter or _guess_delimiter(line)
     _check_delimiter(name, line, delimiter)
     fields = [field.strip() for field in split(line, delimiter)]
     if not fields:
-        found = f"line {blank + 1} of {name} begins with a line end of another kind"
-        raise DataError(found, code="E-PARSE", hint="convert the line ends: tr '\\r' '\\n'")
+        message = f"line {blank + 1} of {name} begins with a line end of another kind"
+        raise DataError(message, code="E-PARSE", hint="convert the line ends: tr '\\r' '\\n'")
     if not options.header:
         return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), blank, comments)
     _check_header(name, fields)
@@ -54,18 +56,18 @@ def detect_dialect(name: str, head: bytes, options: SourceOptions) -> Dialect:
 
 
 def split(line: str, delimiter: str) -> list[str]:
-    """Return the fields of one row; a value in quotes may hold line feeds."""
+    """Return the values of one row; a value in quotes may hold line feeds."""
     limit = csv.field_size_limit()
-    if len(line) > limit:  # of the whole program, and far below the length of a line
+    if len(line) > limit:  # the limit is global, and less than the allowed length of a line
         csv.field_size_limit(len(line))
-    try:  # not str.splitlines: to a file's lines a form feed or U+2028 is text like any other
+    try:  # not str.splitlines, which would also split at form feeds and U+2028
         return next(csv.reader(io.StringIO(line, newline=""), delimiter=delimiter), [])
     finally:
         csv.field_size_limit(limit)
 
 
 def is_number(text: str) -> bool:
-    """Return whether Python reads the text as a number."""
+    """Return whether Python converts the text to a float."""
     try:
         float(text)
     except ValueError:
@@ -74,14 +76,14 @@ def is_number(text: str) -> bool:
 
 
 def without_comments(text: bytes, mark: str | None) -> bytes:
-    """Return text with empty lines in place of those that begin with ``mark``."""
+    """Return the text with lines that begin with ``mark`` emptied."""
     if not mark:
         return text
     return re.sub(rb"(?m)^" + re.escape(mark.encode()) + rb"[^\n]*", b"", text)
 
 
 def _texts(head: bytes, start: int) -> list[str]:
-    """The lines from number ``start`` on that are whole, not empty and UTF-8, some of them."""
+    """Return the whole lines that are not empty among ``COMMENT_SEARCH_LINES`` lines from line ``start`` on, as text."""
     lines = (
         line.removesuffix(b"\r")
         for line in head[: head.rfind(b"\n") + 1].split(b"\n")[start : start + COMMENT_SEARCH_LINES]
@@ -89,10 +91,11 @@ def _texts(head: bytes, start: int) -> list[str]:
     return [line.decode(errors="replace") for line in lines if line.strip()]
 
 
-def _comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
-    """How many lines above the header, or above the first row, are comments: they begin with a mark of comments, and
-    have another number of values than the lines below, or are followed by a line that is a header. Raises DataError
-    E-HEADER where that cannot be told.
+def _count_comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
+    """Return the number of comment lines above the header, or above the first row.
+
+    Comment lines begin with one of ``COMMENT_MARKS``; they have another number of values than the lines below, or are
+    followed by a line that is a header. Raises DataError E-HEADER if comments and header cannot be distinguished.
     """
     texts = _texts(head, 0)
     marked = next((k for k, text in enumerate(texts) if not text.lstrip().startswith(COMMENT_MARKS)), 0)
@@ -103,32 +106,35 @@ def _comment_lines(name: str, head: bytes, options: SourceOptions) -> int:
     if texts[0].lstrip().startswith(delimiter):
         return 0
     fields = split(body[0], delimiter)
-    found = _numbers_of_lines(head, marked)
+    numbers = _line_numbers(head, marked)
     if len(split(texts[marked - 1], delimiter)) != len(fields):
-        return found[-1]
+        return numbers[-1]
     if not options.header or not _may_be_header(fields):
-        return found[-2] if marked > 1 else 0  # the last is a row, or a header that begins with a mark
+        return numbers[-2] if marked > 1 else 0  # the last one is a row, or a header that begins with a comment mark
     if any(map(is_number, split(body[1], delimiter) if len(body) > 1 else ())):
-        return found[-1]
-    text = f"line {found[-1]} of {name} begins as a comment and has as many values as the lines below"
-    hint = f"pass --skip-lines {found[-1]} if it is a comment, --skip-lines {found[-1] - 1} if it is the header"
-    raise DataError(text, code="E-HEADER", hint=hint)
+        return numbers[-1]
+    message = f"line {numbers[-1]} of {name} begins as a comment and has as many values as the lines below"
+    hint = f"pass --skip-lines {numbers[-1]} if it is a comment, --skip-lines {numbers[-1] - 1} if it is the header"
+    raise DataError(message, code="E-HEADER", hint=hint)
 
 
 def _may_be_header(fields: list[str]) -> bool:
-    """Whether values can be the names of columns: none is empty or a number, and none is there twice."""
+    """Return whether values can be the names of columns: distinct, not empty, and not numbers."""
     names = {field.strip() for field in fields}
     return len(names) == len(fields) and all(name and not is_number(name) for name in names)
 
 
-def _numbers_of_lines(head: bytes, count: int) -> list[int]:
-    """The numbers, from 1, of the first lines that are not empty."""
+def _line_numbers(head: bytes, count: int) -> list[int]:
+    """Return the numbers, from 1, of the first ``count`` lines that are not empty."""
     lines = (number for number, line in enumerate(head.split(b"\n"), 1) if line.strip())
     return list(islice(lines, count))
 
 
 def _check_title(name: str, texts: list[str], above: int, options: SourceOptions) -> None:
-    """Raise DataError E-DIALECT where lines of one value are above lines that have several each, as titles are."""
+    """Raise DataError E-DIALECT for titles: lines of one value above lines of several values.
+
+    ``texts``: the first lines; ``above``: the number of lines before them.
+    """
     if not texts or len(split(texts[0], _delimiter_of(texts[0], options))) > 1:
         return
     titles = next(
@@ -141,8 +147,9 @@ def _check_title(name: str, texts: list[str], above: int, options: SourceOptions
     widths = {len(split(text, delimiter)) for text in body}
     if len(widths) > 1 or any(len(split(text, delimiter)) > 1 for text in texts[:titles]):
         return
-    found = f"line {above + 1} of {name} has 1 value with the delimiter {delimiter!r}, and the lines below have {max(widths)}"
-    raise DataError(found, code="E-DIALECT", hint=f"pass --skip-lines {above + titles} if it is a title or a comment")
+    line = f"line {above + 1} of {name} has 1 value with the delimiter {delimiter!r}"
+    message = f"{line}, and the lines below have {max(widths)}"
+    raise DataError(message, code="E-DIALECT", hint=f"pass --skip-lines {above + titles} if it is a title or a comment")
 
 
 def _delimiter_of(text: str, options: SourceOptions) -> str:
@@ -150,10 +157,10 @@ def _delimiter_of(text: str, options: SourceOptions) -> str:
 
 
 def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
-    """The first line after those ``skipped`` that is not empty, and how many are above it."""
+    """Return the number of lines above the first line, after ``skipped`` lines, that is not empty, and that line."""
     lines = head.split(b"\n")
-    found = ((i, line) for i, line in enumerate(lines) if i >= skipped and line.strip())
-    blank, line = next(found, (0, None))
+    candidates = ((i, line) for i, line in enumerate(lines) if i >= skipped and line.strip())
+    blank, line = next(candidates, (0, None))
     if line is None:
         raise DataError(f"{name} is empty", code="E-EMPTY", hint="check that it is the right file")
     check_line_length(name, len(line))
@@ -166,43 +173,45 @@ def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
 
 
 def decode_line(line: bytes, where: str) -> str:
-    """Return a line as text. Raises DataError E-ENCODING, E-PARSE for a NUL byte."""
+    """Return a line as text. Raises DataError E-ENCODING, and E-PARSE for a NUL byte."""
     try:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
-        found = f"{where}: byte 0x{line[error.start]:02X} at column {error.start + 1} is not UTF-8"
-        raise DataError(found, code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8") from error
+        message = f"{where}: byte 0x{line[error.start]:02X} at column {error.start + 1} is not UTF-8"
+        raise DataError(message, code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8") from error
     if "\0" in text:
         raise DataError(f"{where}: a NUL byte", code="E-PARSE", hint="the file is damaged or is not text")
     return text
 
 
 def _guess_delimiter(line: str) -> str:
-    """The first of the usual ones that occurs, so that 'a b;c,d' is cut at the comma."""
+    """Return the first of ``DELIMITERS`` that occurs in a line, so that 'a b;c,d' is split at the comma."""
     return next((d for d in DELIMITERS if d in line), ",")
 
 
 def _check_delimiter(name: str, line: str, delimiter: str) -> None:
+    """Raise DataError E-DIALECT if the delimiter gives one column, and another one would give several."""
     if len(split(line, delimiter)) > 1:
         return
     counts = {d: len(split(line, d)) for d in DELIMITERS}
     best = max(counts, key=lambda d: counts[d])
     if counts[best] > 1:
-        found = f"{name} has 1 column with the delimiter {delimiter!r}; {best!r} would give {counts[best]}"
-        raise DataError(found, code="E-DIALECT", hint=f"pass --delimiter {best!r}")
+        message = f"{name} has 1 column with the delimiter {delimiter!r}; {best!r} would give {counts[best]}"
+        raise DataError(message, code="E-DIALECT", hint=f"pass --delimiter {best!r}")
     if delimiter != " " and len(line.split()) > 1:
-        found = f"{name} has 1 column with the delimiter {delimiter!r}; spaces would give {len(line.split())}"
+        message = f"{name} has 1 column with the delimiter {delimiter!r}; spaces would give {len(line.split())}"
         hint = "pass --delimiter ' '"
         if "  " in line or line != line.strip():
             hint = f"make one space of several with tr -s ' ' < {name} > spaced.txt, then {hint}"
-        raise DataError(found, code="E-DIALECT", hint=hint)
+        raise DataError(message, code="E-DIALECT", hint=hint)
 
 
 def _check_header(name: str, fields: list[str]) -> None:
+    """Raise DataError E-HEADER for a header of numbers, and for one that names a column twice."""
     if all(is_number(field) for field in fields):
-        found = f"all header names of {name} are numbers ({quote(fields[0], 24)}, ...)"
-        raise DataError(found, code="E-HEADER", hint="pass --no-header if the first line is a row")
-    if twice := sorted(field for field, times in Counter(fields).items() if times > 1):
+        message = f"all header names of {name} are numbers ({quote(fields[0], 24)}, ...)"
+        raise DataError(message, code="E-HEADER", hint="pass --no-header if the first line is a row")
+    if repeated := sorted(field for field, times in Counter(fields).items() if times > 1):
         numbers = sum(is_number(field) for field in fields)
         hint = "pass --no-header if the first line is a row" if numbers else "rename a column"
-        raise DataError(f"the header of {name} names {quote(twice[0])} twice", code="E-HEADER", hint=hint)
+        raise DataError(f"the header of {name} names {quote(repeated[0])} twice", code="E-HEADER", hint=hint)

@@ -1,9 +1,9 @@
-"""Lines of CSV that cannot be read: what is wrong with the first of them, or all others without them.
+"""Bad lines of CSV: describe the fault of the first one, or leave all of them out.
 
-``find_fault`` reads on, line by line, from where the fast reader stopped, and says in words what is wrong.
-``BadLineFilter`` leaves bad lines out. It parses blocks whole. Where a block is not in order its values are parsed as
-text, and a look at all values of a column at once tells which lines may be bad; these are checked one by one. Where
-that leaves bad lines the block is halved until the halves are in order.
+``find_fault`` reads line by line from where parsing by blocks has failed, and returns the error for the first bad line.
+``BadLineFilter`` leaves bad lines out. It parses whole blocks. If that fails, all values of the block are parsed as text,
+and the columns are checked as a whole for lines that may be bad; these lines are checked one by one. If the block still has
+bad lines without them, it is halved until the halves have none.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from streamsvm.store.sources.byte_stream import LINE_LIMIT, Input, end_of_last_r
 from streamsvm.store.sources.cell_parsing import MISSING_HINT, WRITTEN_HINT, Arrow, BadCell, MissingWords
 from streamsvm.store.sources.csv_dialect import COMMENT_MARKS, QUOTE, Dialect, decode_line, split, without_comments
 from streamsvm.store.sources.csv_parsing import TEXT, Conversion, group_conversions, parse_block, parsing_options
-from streamsvm.store.sources.encoding import read_text, unreadable_rows
+from streamsvm.store.sources.encoding import check_text, unreadable_rows
 from streamsvm.store.sources.schema import CATEGORY, NUMBER, Column, shell_word
 from streamsvm.store.sources.source import Rejects
 from streamsvm.store.sources.svmlight import NOT_FINITE, NUMBER_PATTERN
@@ -34,11 +34,11 @@ LOOK_AHEAD = LINE_LIMIT
 """The most bytes of a row of several lines."""
 LINE_HINT = "correct it, or pass --on-bad-line skip to leave such lines out"
 FEW_LINES = 32
-"""Lines that are checked one by one in the time it takes to parse them twice."""
+"""The number of lines that can be checked one by one in the time of parsing them twice as a block."""
 
 
 class ExpectedColumns(NamedTuple):
-    """What the columns of a table must hold."""
+    """The values that the columns of a table must hold."""
 
     numbers: frozenset[str]
     """The columns that must hold numbers."""
@@ -46,24 +46,24 @@ class ExpectedColumns(NamedTuple):
     """The columns that may hold any text."""
     label: str | None
     missing: bool = False
-    """Whether values may be missing, the label apart."""
+    """Whether values other than the label may be missing."""
     multiline: bool = False
     """Whether values in quotes may hold line feeds."""
     skip_unlabeled: bool = False
     """Whether the label may be missing."""
     words: MissingWords = MissingWords()
     read: Mapping[str, Column] = MappingProxyType({})
-    """By name, the columns of amounts, dates, yes and no."""
+    """The columns of amounts, dates, yes and no, by name."""
     comment: str | None = None
-    """What comment lines begin with."""
+    """The mark with which comment lines begin."""
     weight: str | None = None
-    """The column of the weights of rows, among the numbers."""
+    """The column of row weights, which is one of ``numbers``."""
 
 
 def find_fault(
     stream: Input, dialect: Dialect, columns: ExpectedColumns, rows: int, *, last_line: bool
 ) -> DataError | None:
-    """Return the first fault after ``rows`` good rows; None when every line to the end is in order."""
+    """Return the error for the first bad line after ``rows`` good rows; None if no line is bad."""
     lines = _lines_after(stream, rows + dialect.skipped, last_line, columns.comment)
     for number, line in _rows_after(stream, dialect, rows, last_line, columns.comment) if columns.multiline else lines:
         where = f"{stream.name} line {number}"
@@ -75,10 +75,10 @@ def find_fault(
 
 
 def _lines_after(stream: Input, skipped: int, last_line: bool, comment: str | None) -> Iterator[tuple[int, bytes]]:
-    """Number and content of the lines after the first ``skipped``, without those that are empty."""
+    """Yield number and content of each line after the first ``skipped`` that is not empty."""
     number = 0
-    for read in line_blocks(stream, allow_no_final_newline=last_line):
-        block = without_comments(read, comment)
+    for raw_block in line_blocks(stream, allow_no_final_newline=last_line):
+        block = without_comments(raw_block, comment)
         lines = block.count(b"\n")
         if number + lines > skipped:
             for offset, line in enumerate(block.split(b"\n")[:-1], 1):
@@ -90,7 +90,7 @@ def _lines_after(stream: Input, skipped: int, last_line: bool, comment: str | No
 def _rows_after(
     stream: Input, dialect: Dialect, rows: int, last_line: bool, comment: str | None
 ) -> Iterator[tuple[int, bytes]]:
-    """First line number and content of each row, perhaps of several lines, after the first ``rows``."""
+    """Yield the number of the first line and the content of each row after the first ``rows``; a row may span lines."""
     lines: list[bytes] = []
     first = count = length = quotes = 0
     for number, line in _lines_after(stream, dialect.skipped, last_line, comment):
@@ -116,11 +116,11 @@ def _rows_after(
 
 
 def check_line(line: bytes, where: str, dialect: Dialect, columns: ExpectedColumns) -> None:
-    """Raise DataError for a line that is not in order."""
+    """Raise DataError for a bad line; ``where``: the file and the number of the line."""
     text = decode_line(line, where)
     if text.count(QUOTE) % 2:
-        found = f"{where}: a quote is opened and not closed on the line"
-        raise DataError(found, code="E-QUOTE", hint=f"if values hold line feeds, pass --multiline; else {LINE_HINT}")
+        message = f"{where}: a quote is opened and not closed on the line"
+        raise DataError(message, code="E-QUOTE", hint=f"if values hold line feeds, pass --multiline; else {LINE_HINT}")
     fields = split(text, dialect.delimiter)
     if len(fields) != len(dialect.names):
         raise DataError(
@@ -161,16 +161,16 @@ def _check_field(field: str, name: str, where: str, columns: ExpectedColumns) ->
         _check_number(field, name, place, is_label=name == columns.label)
         if name == columns.weight and float(field) < 0:
             raise DataError(f"{place}: the weight {field} is negative", code="E-RANGE", hint=LINE_HINT)
-    elif name in columns.read and not missing and (found := _misread(field, columns.read[name])):
-        code, text, hint = found
+    elif name in columns.read and not missing and (fault := _find_text_fault(field, columns.read[name])):
+        code, text, hint = fault
         raise DataError(f"{place}: {text}", code=code, hint=hint)
 
 
 @lru_cache(10_000)
-def _misread(field: str, column: Column) -> tuple[str, str, str] | None:
-    """Code, text and hint of what is wrong with an amount, a date, yes or no; None where nothing is."""
+def _find_text_fault(field: str, column: Column) -> tuple[str, str, str] | None:
+    """Return code, text and hint of the error for an amount, a date, yes or no; None if it can be parsed."""
     try:
-        read_text(field, column)
+        check_text(field, column)
     except BadCell as cell:
         kind = f"say what the column holds: --column {shell_word(column.name)}=category"
         return cell.code, cell.text, f"{LINE_HINT}, or {kind}" if cell.hint == WRITTEN_HINT else cell.hint
@@ -192,7 +192,7 @@ def _check_number(field: str, name: str, place: str, *, is_label: bool) -> None:
 
 @cache
 def _reads_plus() -> bool:
-    """Whether the installed pyarrow reads '+1' as a number: earlier versions do not."""
+    """Return whether the installed version of pyarrow reads '+1' as a number; older ones do not."""
     try:
         pa.scalar("+1").cast(pa.float32())
     except pa.ArrowInvalid:
@@ -201,7 +201,7 @@ def _reads_plus() -> bool:
 
 
 class BadLineFilter:
-    """Yields the good lines of a stream in blocks; bad lines are listed in ``rejects``."""
+    """Yields the good lines of a stream in blocks, and lists the bad lines in ``rejects``."""
 
     def __init__(
         self,
@@ -215,23 +215,23 @@ class BadLineFilter:
         self._converting, self._rejects = converting, rejects
         self._options = parsing_options(dialect, 1, multiline=columns.multiline)
         self._options["read_options"].skip_rows = 0
-        self._header = _header_again(dialect, columns)
+        self._header = _header_pattern(dialect, columns)
 
     def blocks(self) -> Generator[bytes]:
-        """Yield the good lines in blocks. Raises DataError for text that has no lines to leave out."""
+        """Yield the good lines in blocks. Raises DataError for text that cannot be split into lines."""
         number = 0
-        read_blocks = line_blocks(self._stream)
-        for read in whole_rows(read_blocks, self._stream.name) if self._columns.multiline else read_blocks:
-            block = without_comments(read, self._columns.comment)
+        raw_blocks = line_blocks(self._stream)
+        for raw_block in whole_rows(raw_blocks, self._stream.name) if self._columns.multiline else raw_blocks:
+            block = without_comments(raw_block, self._columns.comment)
             lines = block.count(b"\n")
-            self._rejects.read += lines
+            self._rejects.lines_read += lines
             content = b"".join(self._good_parts(block, number))
             number += lines
             if content:
                 yield content
 
-    def _is_in_order(self, block: bytes) -> bool:
-        """Whether ``check_line`` would let each line of a block pass."""
+    def _has_no_bad_line(self, block: bytes) -> bool:
+        """Return whether ``check_line`` would accept each line of a block."""
         if not self._is_plain(block):
             return False
         try:
@@ -240,10 +240,10 @@ class BadLineFilter:
             return False
         columns = zip(table.column_names, table.columns, strict=True)
         complete = all(_is_complete(column, missing=self._may_miss(name)) for name, column in columns)
-        return complete and not self._has_misread(table)
+        return complete and not self._has_bad_text(table)
 
-    def _has_misread(self, table: Arrow) -> bool:
-        """Whether an amount, date, yes or no cannot be read, or a weight is negative."""
+    def _has_bad_text(self, table: Arrow) -> bool:
+        """Return whether an amount, date, yes or no cannot be parsed, or a weight is negative."""
         weight = self._columns.weight
         columns = [c for name, c in self._columns.read.items() if name in table.column_names]
         weights = table.column(weight) if weight in table.column_names else None
@@ -252,6 +252,7 @@ class BadLineFilter:
         return bool(unreadable_rows(table, columns, self._columns.words, missing=True).any())
 
     def _may_miss(self, name: str) -> bool:
+        """Return whether a column may have missing values."""
         if name == self._columns.label:
             return self._columns.skip_unlabeled
         if name == self._columns.weight:
@@ -259,7 +260,7 @@ class BadLineFilter:
         return self._columns.missing or name not in self._columns.numbers | self._columns.text
 
     def _good_parts(self, block: bytes, before: int) -> Iterator[bytes]:
-        """The good lines of a block after ``before`` lines of the file, whose first may be those that are skipped."""
+        """Yield the good lines of a block that follows ``before`` lines; lines that the dialect skips are kept."""
         start = 0
         while before < self._dialect.skipped and start < len(block):
             start, before = block.index(b"\n", start) + 1, before + 1
@@ -267,8 +268,10 @@ class BadLineFilter:
         yield from self._bisect(block[start:], before)
 
     def _bisect(self, block: bytes, before: int) -> Iterator[bytes]:
-        """Yield the good lines: all of a block in order, else those of its halves; few are checked one by one."""
-        if self._is_in_order(block):
+        """Yield the good lines of a block: the whole block if no line is bad, else those of its halves; few lines are
+        checked one by one.
+        """
+        if self._has_no_bad_line(block):
             yield block
         elif block.count(b"\n") <= FEW_LINES:
             yield self._good_lines(block, before)
@@ -282,73 +285,73 @@ class BadLineFilter:
             yield from self._bisect(block[middle:], before + block.count(b"\n", 0, middle))
 
     def _drop_suspects(self, block: bytes, before: int) -> bytes | None:
-        """Return a block without the bad lines that its columns show; None where bad ones are left."""
+        """Return a block without the bad lines that checks of whole columns find; None if it still has bad lines."""
         lines = self._rows(block)
         numbers = self._numbers(lines, before)
-        suspects = self._odd_lines(lines)
+        suspects = self._irregular_lines(lines)
         plain = [k for k, line in enumerate(lines) if k not in suspects and line.strip(b"\r")]
-        read = self._parse_as_text(b"".join(lines[k] + b"\n" for k in plain), len(plain))
-        if read is None:
+        parsed = self._parse_as_text(b"".join(lines[k] + b"\n" for k in plain), len(plain))
+        if parsed is None:
             return None
-        table, whole = read
-        suspects.update(plain[k] for k in np.flatnonzero(~whole))
-        rows = np.flatnonzero(whole)
+        table, has_right_length = parsed
+        suspects.update(plain[k] for k in np.flatnonzero(~has_right_length))
+        rows = np.flatnonzero(has_right_length)
         suspects.update(plain[rows[k]] for k in np.flatnonzero(self._unreadable(table)))
-        faults = {k: error for k in sorted(suspects) if (error := self._fault(lines[k], numbers[k])) is not None}
+        faults = {k: error for k in sorted(suspects) if (error := self._find_fault(lines[k], numbers[k])) is not None}
         good = b"".join(line + b"\n" for k, line in enumerate(lines) if k not in faults)
-        if good and not self._is_in_order(good):
+        if good and not self._has_no_bad_line(good):
             return None
         for k, error in faults.items():
             self._rejects.add(self._stream.name, numbers[k], error)
         return good
 
     def _rows(self, block: bytes) -> list[bytes]:
-        """The rows of a block: a line that begins inside a value is joined to the one before."""
+        """Return the rows of a block; a line that begins inside quotes is joined to the previous one."""
         lines = block.split(b"\n")[:-1]
         if not self._columns.multiline:
             return lines
-        rows, row, inside = list[bytes](), list[bytes](), False
+        rows, row, in_quotes = list[bytes](), list[bytes](), False
         for line in lines:
             row.append(line)
-            inside ^= bool(line.count(b'"') % 2)
-            if not inside:
+            in_quotes ^= bool(line.count(b'"') % 2)
+            if not in_quotes:
                 rows.append(b"\n".join(row))
                 row = []
         return [*rows, b"\n".join(row)] if row else rows
 
     @staticmethod
     def _numbers(rows: list[bytes], before: int) -> list[int]:
-        """The number of the first line of each row, after ``before`` lines."""
+        """Return the number of the first line of each row; ``before``: the lines before the block."""
         return [before + 1 + n for n in np.cumsum([0, *(row.count(b"\n") + 1 for row in rows)])[:-1].tolist()]
 
-    def _odd_lines(self, lines: list[bytes]) -> set[int]:
-        """The numbers of lines that pyarrow may not read as one row each."""
-        odd = {k for k, line in enumerate(lines) if line.count(b'"') % 2 or b"\0" in line or b"\r" in line[:-1]}
+    def _irregular_lines(self, lines: list[bytes]) -> set[int]:
+        """Return the indices of lines that pyarrow may not parse as one row each, or that repeat the header."""
+        irregular = {k for k, line in enumerate(lines) if line.count(b'"') % 2 or b"\0" in line or b"\r" in line[:-1]}
         header = self._header
         for k, line in enumerate(lines):
             try:
                 text = line if header is None and line.isascii() else line.decode()
             except UnicodeDecodeError:
-                odd.add(k)
+                irregular.add(k)
                 continue
             if header is not None and header.search(str(text).removesuffix("\r")):
-                odd.add(k)
-        return odd
+                irregular.add(k)
+        return irregular
 
     def _parse_as_text(self, block: bytes, lines: int) -> tuple[Arrow, NDArray[np.bool_]] | None:
-        """The columns of the lines of the right length, as text, and which lines these are; None where pyarrow does not
-        read a row a line.
+        """Return the lines with the right number of values as a table of text, and whether each line is one of them; None
+        if pyarrow does not parse every such line as one row.
         """
         if not lines:
             return None
         names = [name for group in self._converting for name in group.options.include_columns]
         texts = group_conversions(names, dict.fromkeys(names, TEXT), self._columns.words)
-        whole = np.ones(lines, np.bool_)
+        has_right_length = np.ones(lines, np.bool_)
         parsing = copy(self._options["parse_options"])
 
         def skip(row: Arrow) -> str:
             if row.number is not None and row.number <= lines:
-                whole[row.number - 1] = False
+                has_right_length[row.number - 1] = False
             return "skip"
 
         parsing.invalid_row_handler = skip
@@ -356,20 +359,20 @@ class BadLineFilter:
             table = parse_block(block, {**self._options, "parse_options": parsing}, texts)
         except pa.ArrowInvalid:
             return None
-        return (table, whole) if table.num_rows == np.count_nonzero(whole) else None
+        return (table, has_right_length) if table.num_rows == np.count_nonzero(has_right_length) else None
 
     def _unreadable(self, table: Arrow) -> NDArray[np.bool_]:
-        """Which rows of a table of text have a value that is not in order, as far as can be told at once."""
-        found, columns = np.zeros(table.num_rows, np.bool_), self._columns
+        """Return whether each row of a table of text may have a bad value, by checks of whole columns (n,)."""
+        is_suspect, columns = np.zeros(table.num_rows, np.bool_), self._columns
         for name in table.column_names:
             column = columns.read.get(name) or Column(name, NUMBER if name in columns.numbers else CATEGORY)
-            found |= unreadable_rows(table, [column], columns.words, missing=self._may_miss(name))
+            is_suspect |= unreadable_rows(table, [column], columns.words, missing=self._may_miss(name))
             if name == columns.weight:
-                found |= pc.starts_with(table.column(name).cast(pa.string()), "-").fill_null(False).to_numpy()
-        return found
+                is_suspect |= pc.starts_with(table.column(name).cast(pa.string()), "-").fill_null(False).to_numpy()
+        return is_suspect
 
-    def _fault(self, line: bytes, number: int) -> DataError | None:
-        """What is wrong with a line; None where nothing is."""
+    def _find_fault(self, line: bytes, number: int) -> DataError | None:
+        """Return the error for a line; None if it is good."""
         if line.strip(b"\r"):
             try:
                 check_line(line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns)
@@ -378,7 +381,7 @@ class BadLineFilter:
         return None
 
     def _is_plain(self, block: bytes) -> bool:
-        """Whether pyarrow reads every line of a block as one row, and none is the header again."""
+        """Return whether pyarrow parses every line of a block as one row, and none repeats the header."""
         try:
             text = decode_line(block, self._stream.name)
         except DataError:
@@ -390,18 +393,21 @@ class BadLineFilter:
         )
 
     def _good_lines(self, block: bytes, before: int) -> bytes:
+        """Return the good lines of a block, which are checked one by one, and list the bad ones."""
         good_lines = []
         lines = self._rows(block)
         for number, line in zip(self._numbers(lines, before), lines, strict=True):
-            if (error := self._fault(line, number)) is not None:
+            if (error := self._find_fault(line, number)) is not None:
                 self._rejects.add(self._stream.name, number, error)
             else:
                 good_lines.append(line + b"\n")
         return b"".join(good_lines)
 
 
-def _header_again(dialect: Dialect, columns: ExpectedColumns) -> re.Pattern[str] | None:
-    """A pattern of the header line; None where no line can be taken for it, because some column holds numbers."""
+def _header_pattern(dialect: Dialect, columns: ExpectedColumns) -> re.Pattern[str] | None:
+    """Return a pattern that matches the header line; None if a repeated header is found otherwise, because its name for a
+    column of numbers is not a number.
+    """
     if not dialect.header or any(not NUMBER_PATTERN.fullmatch(name) for name in columns.numbers):
         return None
     names = (rf"[\"\s]*{re.escape(name).replace(QUOTE, QUOTE + '+')}[\"\s]*" for name in dialect.names)
@@ -409,7 +415,7 @@ def _header_again(dialect: Dialect, columns: ExpectedColumns) -> re.Pattern[str]
 
 
 def _is_complete(column: Arrow, *, missing: bool) -> bool:
-    """Whether all numbers of a column are finite and, unless they may be ``missing``, there."""
+    """Return whether all numbers of a column are finite; ``missing``: whether they may be missing."""
     if column.null_count and not missing:
         return False
     if not pa.types.is_floating(column.type):

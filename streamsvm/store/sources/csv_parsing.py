@@ -1,8 +1,8 @@
-"""CSV text parsed by pyarrow: blocks of lines as record batches, and what the head of a file says of its columns.
+"""Parse CSV text with pyarrow: blocks of lines to record batches, and the types of columns from the head of a file.
 
-pyarrow is given memory and no file, because it reads files ahead in threads of its own: one that still calls Python
-code when the program ends after an error aborts it. Wide tables are converted some columns at a time, because pyarrow
-holds tables of all the ways to write a missing value for each column it converts, some 5 KiB.
+pyarrow gets blocks of memory instead of files, because it reads files in threads of its own, and such a thread aborts the
+program if it still calls Python code at exit. Wide tables are converted some columns at a time, because pyarrow keeps, for
+each column, tables of all words for a missing value, some 5 KiB.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from streamsvm.store.sources.svmlight import NUMBER_PATTERN
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type of a column of text."""
 GROUP = 4096
-"""Columns that are converted at a time."""
+"""The number of columns that are converted at a time."""
 
 
 def parsing_options(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
-    """Return the options by which pyarrow reads lines of a dialect; ``skip``: lines of another length are left out."""
+    """Return pyarrow's options for a dialect; ``skip``: whether lines with another number of values are left out."""
     parsing = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=multiline)
     if skip:
         parsing.invalid_row_handler = lambda _: "skip"
@@ -49,7 +49,7 @@ def parsing_options(dialect: Dialect, block: int, *, multiline: bool, skip: bool
 
 
 class Conversion(NamedTuple):
-    """How pyarrow converts some columns."""
+    """The conversion of a group of columns by pyarrow."""
 
     options: pacsv.ConvertOptions
     words: pa.Array
@@ -59,7 +59,7 @@ class Conversion(NamedTuple):
 def group_conversions(
     names: Sequence[str], types: Mapping[str, pa.DataType] | None = None, words: MissingWords | None = None
 ) -> list[Conversion]:
-    """Return how pyarrow converts columns, ``GROUP`` of them at a time; without ``types`` it infers them."""
+    """Return the conversions of columns, in groups of ``GROUP``; without ``types``, pyarrow infers them."""
     groups = [list(names[start : start + GROUP]) for start in range(0, len(names), GROUP)]
     words = words or MissingWords()
     in_text = pa.array(words.in_text, pa.string())
@@ -78,14 +78,15 @@ def group_conversions(
 
 
 def parse_block(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
-    """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip; text is without the
-    blanks around it, and null where it says that a value is missing. Raises pyarrow's ArrowInvalid.
+    """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
+
+    Text is trimmed, and null if it is a word for a missing value. Raises pyarrow's ArrowInvalid.
     """
-    stated = options["read_options"]
-    own = pacsv.ReadOptions(  # of its own: other threads parse other blocks
-        use_threads=False, block_size=len(block) + 1, skip_rows=stated.skip_rows, column_names=stated.column_names
+    shared = options["read_options"]
+    block_options = pacsv.ReadOptions(  # a new object, because other threads parse other blocks
+        use_threads=False, block_size=len(block) + 1, skip_rows=shared.skip_rows, column_names=shared.column_names
     )
-    options, tables = {**options, "read_options": own}, []
+    options, tables = {**options, "read_options": block_options}, []
     for group in converting:
         table = pacsv.read_csv(pa.BufferReader(block), convert_options=group.options, **options)
         for place, field in enumerate(table.schema):
@@ -102,7 +103,7 @@ def parse_block(block: bytes, options: ByName, converting: Sequence[Conversion])
 
 
 def _trim(values: Arrow, words: pa.Array) -> Arrow:
-    """Text without the blanks around it; null where that leaves a word for a missing value."""
+    """Return a column of text trimmed, with ``words`` replaced by null; the same object if nothing changes."""
     texts = values.dictionary if pa.types.is_dictionary(values.type) else values
     trimmed = pc.utf8_trim_whitespace(texts)
     missing = pc.is_in(trimmed, value_set=words)
@@ -119,30 +120,30 @@ def _trim(values: Arrow, words: pa.Array) -> Arrow:
 def parse_blocks(
     blocks: Generator[bytes], options: ByName, converting: Sequence[Conversion], *, together: bool
 ) -> Generator[pa.RecordBatch]:
-    """Yield the rows of the blocks of a file, in order; ``together``: idle threads parse some of them in advance.
+    """Yield the rows of the blocks of a file, in order; ``together``: whether idle threads parse blocks in advance.
 
     Raises pyarrow's ArrowInvalid in the place of its block, and what the blocks raise.
     """
     skipped, multiline = options["read_options"].skip_rows, options["parse_options"].newlines_in_values
-    rest = {**options, "read_options": pacsv.ReadOptions(column_names=options["read_options"].column_names)}
+    later_options = {**options, "read_options": pacsv.ReadOptions(column_names=options["read_options"].column_names)}
 
-    def make(item: tuple[int, bytes]) -> pa.Table:
+    def parse(item: tuple[int, bytes]) -> pa.Table:
         number, block = item
-        table = parse_block(block, rest if number else options, converting)
+        table = parse_block(block, later_options if number else options, converting)
         if not multiline and b'"' in block:
             _check_lines(block, table.num_rows + (0 if number else skipped))
         return table
 
     with closing(blocks):
         numbered = enumerate(blocks)
-        tables = map_in_order(make, numbered) if together else ((item, make(item)) for item in numbered)
+        tables = map_in_order(parse, numbered) if together else ((item, parse(item)) for item in numbered)
         with closing(tables):
             for _, table in tables:
                 yield from table.to_batches()
 
 
 def _check_lines(block: bytes, rows: int) -> None:
-    """Raise ArrowInvalid when a row has more lines than one: whether that is noticed must not depend on the block."""
+    """Raise ArrowInvalid if a row spans several lines; pyarrow would notice it only at the end of a block."""
     if block.count(b"\n") == rows:
         return
     if sum(1 for line in block.split(b"\n") if line.strip(b"\r")) > rows:
@@ -151,26 +152,28 @@ def _check_lines(block: bytes, rows: int) -> None:
 
 HEAD = 1 << 20
 BLOCK = 1 << 20
-"""Bytes of text pyarrow takes at a time: a batch is what they hold. It parses them in one thread of ours: two threads
-of its own cost half as much time again.
+"""Bytes of text that pyarrow parses at a time, in the calling thread; two threads of its own would take half as much
+processor time again. Their rows are a batch.
 """
 SAMPLE_ROWS = 5000
-"""Rows that decide what a column holds."""
+"""Rows from whose values the kind of a column is inferred."""
 HEAD_LINES = 16
-"""Lines that decide at least what a column of a wide table holds, as far as they are in ``LONGEST_HEAD``."""
+"""The least number of lines from which kinds are inferred in a wide table, unless they exceed ``LONGEST_HEAD``."""
 LONGEST_HEAD, LONGEST_LINE = 4 << 20, 64 << 20
 """The most bytes of a head of several lines, and of one line."""
-LOOKED_AT = 1000
-"""Values of a column that are checked for numbers, where some of them may not be."""
+CHECKED_VALUES = 1000
+"""The values of a column that are checked for being numbers."""
 NUMBERS_SHARE = 0.9
-"""The share of values that must be numbers for a column to be one of numbers."""
+"""The share of numbers above which a column of text counts as numbers."""
 BYTES_PER_COLUMN = 256
-"""Least bytes of a block for each column, so that some tens of rows share the cost of a block and a column."""
+"""The least bytes of a block per column, so that the cost of a block and a column is shared by tens of rows."""
 
 
 def read_head(path: Path, *, multiline: bool = False) -> bytes:
-    """Return the first bytes of a file, at least a whole line unless that is too long; ``multiline``: whole rows, at
-    least two, whose values in quotes may hold line feeds. Raises what ``Input`` does.
+    """Return the first bytes of a file, with at least one whole line unless it is too long.
+
+    ``multiline``: whether values in quotes may hold line feeds; the head then has at least two whole rows. Raises what
+    ``Input`` raises.
     """
     with Input(path) as stream:
         pieces = [stream.read(HEAD)]
@@ -193,12 +196,12 @@ def read_head(path: Path, *, multiline: bool = False) -> bytes:
 
 
 def block_bytes(columns: int) -> int:
-    """Return how much text of so many columns is parsed at a time, in bytes."""
+    """Return the bytes of text that are parsed at a time for a table with ``columns`` columns."""
     return max(BLOCK, BYTES_PER_COLUMN * columns)
 
 
 class Head(NamedTuple):
-    """The first bytes of a file, by which the types of its columns are inferred."""
+    """The first bytes of a file, from which the types of its columns are inferred."""
 
     content: bytes
     dialect: Dialect
@@ -208,7 +211,7 @@ class Head(NamedTuple):
 
     @property
     def _lines(self) -> bytes:
-        """The whole lines of the first bytes, or their whole rows."""
+        """The whole lines in the first bytes, or the whole rows if values may hold line feeds."""
         return (
             self.content[: end_of_last_row(self.content)]
             if self.multiline
@@ -216,13 +219,15 @@ class Head(NamedTuple):
         )
 
     def types(self, *, skip: bool) -> dict[str, pa.DataType]:
-        """Return the types that pyarrow infers; ``skip``: as most values say. Raises pyarrow's ArrowInvalid."""
-        found: dict[str, pa.DataType] = {}
+        """Return the types of the columns that pyarrow infers; ``skip``: whether bad lines are left out, and the majority
+        of the values decides. Raises pyarrow's ArrowInvalid.
+        """
+        types: dict[str, pa.DataType] = {}
         for table in self._tables(self.dialect.names, skip=skip):
-            found |= _types_of(table, skip=skip)
-        return found
+            types |= _types_of(table, skip=skip)
+        return types
 
-    def without_values(self) -> bool:
+    def has_empty_column(self) -> bool:
         """Return whether a column has no value in any of these lines."""
         try:
             return any(
@@ -230,21 +235,23 @@ class Head(NamedTuple):
                 for table in self._tables(self.dialect.names, skip=True)
                 for kind in table.schema.types
             )
-        except pa.ArrowInvalid:  # it is said when the types are asked for
+        except pa.ArrowInvalid:  # ``types`` raises the error
             return False
 
-    def and_lines_of(self, content: bytes) -> Head:
-        """Return the head with the lines of ``content``, the head of another file of the same dialect."""
-        mine, lines = self.content[: self.content.rfind(b"\n") + 1], content.split(b"\n")[self.dialect.skipped :]
-        return self._replace(content=mine + b"\n".join(lines))
+    def append_lines(self, content: bytes) -> Head:
+        """Return the head with the lines of ``content``, the head of another file of the same dialect, appended."""
+        whole_lines = self.content[: self.content.rfind(b"\n") + 1]
+        other_lines = content.split(b"\n")[self.dialect.skipped :]
+        return self._replace(content=whole_lines + b"\n".join(other_lines))
 
     def samples(self) -> Samples:
         """Return the first values of each column, of the types that pyarrow infers."""
         return Samples(self.dialect.names, GROUP, self._first_values)
 
     def label_type(self, label: str, *, skip: bool) -> pa.DataType:
-        """Return the type labels are read as: numbers as float64; whole numbers that float64 does not tell apart as
-        text, in which they are exact. ``skip``: as most values say.
+        """Return the type as which labels are parsed: float64 for numbers, but text for integers that float64 would round.
+
+        ``skip``: whether bad lines are left out, and the majority of the values decides.
         """
         (table,) = self._tables([label], skip=True)
         inferred, values = _types_of(table, skip=skip)[label], table.column(0).drop_null()
@@ -253,10 +260,10 @@ class Head(NamedTuple):
         numbers = numbers_among(values) if len(values) else np.empty(0)
         if float(np.abs(numbers).max(initial=0.0)) < LARGEST_LABEL:
             return pa.float64()
-        return TEXT if pa.types.is_integer(inferred) or self._whole(label) else pa.float64()
+        return TEXT if pa.types.is_integer(inferred) or self._are_integers(label) else pa.float64()
 
-    def _whole(self, label: str) -> bool:
-        """Whether all labels are written as whole numbers: those beyond 64 bits with a sign are told as fractions."""
+    def _are_integers(self, label: str) -> bool:
+        """Return whether all labels are written as integers; pyarrow infers float64 for those that do not fit int64."""
         (conversion,) = group_conversions([label], {label: TEXT}, self.words)
         table = parse_block(
             self._lines, parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=True), [conversion]
@@ -265,25 +272,26 @@ class Head(NamedTuple):
         return all(text is None or text.lstrip("+-").isdigit() for text in texts)
 
     def _first_values(self, names: Sequence[str]) -> dict[str, Any]:
-        """The first values of at most ``GROUP`` columns, by name."""
+        """Return the first values of at most ``GROUP`` columns, by name."""
         (table,) = self._tables(names, skip=True)
         columns = zip(table.column_names, table.columns, strict=True)
         return {name: column.slice(0, SAMPLE_ROWS).combine_chunks() for name, column in columns}
 
     def _tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
-        """Some columns of the whole lines, ``GROUP`` of them at a time; ``skip``: as far as they are in order."""
+        """Yield some columns of the whole lines, ``GROUP`` at a time; ``skip``: whether bad lines are left out."""
         options = parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
         lines = self._lines
         numbers: list[Any] = [None]
         if len(names) > 1 and len(self.dialect.names) > GROUP:
             numbers = group_conversions(names, dict.fromkeys(names, pa.float64()), self.words)
-        for inferring, taking in zip_longest(group_conversions(names, words=self.words), numbers):
-            yield _parse_inferring(lines, options, inferring, taking)
+        for inferring, as_numbers in zip_longest(group_conversions(names, words=self.words), numbers):
+            yield _parse_inferring(lines, options, inferring, as_numbers)
 
 
 def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbers: Conversion | None) -> pa.Table:
-    """Parse columns of the types that pyarrow infers, codes such as 01234 as text; ``numbers`` is tried first, as it is
-    seven times as fast.
+    """Parse columns with inferred types, codes such as 01234 as text.
+
+    ``numbers``, the conversion of all columns to numbers, is tried first, because it is seven times as fast.
     """
     if numbers is not None:
         try:
@@ -291,13 +299,13 @@ def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbe
         except pa.ArrowInvalid:
             pass
     table = parse_block(lines, options, [inferring])
-    whole = [field.name for field in table.schema if pa.types.is_integer(field.type)]
-    before = re.escape(options["parse_options"].delimiter.encode())
-    if not whole or not re.search(rb'(?:^|["\s]|%b)0[0-9]' % before, lines):
+    integers = [field.name for field in table.schema if pa.types.is_integer(field.type)]
+    delimiter = re.escape(options["parse_options"].delimiter.encode())
+    if not integers or not re.search(rb'(?:^|["\s]|%b)0[0-9]' % delimiter, lines):
         return table
-    (as_text,) = group_conversions(whole, dict.fromkeys(whole, TEXT))
+    (as_text,) = group_conversions(integers, dict.fromkeys(integers, TEXT))
     codes = parse_block(lines, options, [as_text])
-    for name in whole:
+    for name in integers:
         column = codes.column(name).combine_chunks()
         if pc.any(pc.match_substring_regex(column.dictionary, LEADING_ZERO)).as_py():
             table = table.set_column(table.column_names.index(name), name, codes.column(name))
@@ -305,7 +313,7 @@ def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbe
 
 
 def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
-    """The types of columns; one without a value may be one of numbers. ``skip``: as most values say."""
+    """Return the types of columns, float64 for one without a value; ``skip``: whether the majority of the values decides."""
     if skip:
         return majority_types(table)
     columns = zip(table.schema, table.columns, strict=True)
@@ -313,7 +321,7 @@ def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
 
 
 def _are_numbers(column: Arrow) -> bool:
-    """Whether all values of a column of text are numbers, but for words that stand for a missing one among numbers."""
+    """Return whether all values of a column of text are numbers, or words that stand for a missing number."""
     if not pa.types.is_string(column.type):
         return False
     distinct = column.unique().drop_null()
@@ -322,26 +330,25 @@ def _are_numbers(column: Arrow) -> bool:
 
 
 def majority_types(table: Arrow) -> dict[str, pa.DataType]:
-    """Return the types of a table's columns; one of text of which nearly all values are numbers is one of numbers."""
-    found = {}
+    """Return the types of the columns of a table; float64 for text of which nearly all values are numbers."""
+    types = {}
     for name, column in zip(table.column_names, table.columns, strict=True):
-        values = column.slice(0, LOOKED_AT).drop_null()
+        values = column.slice(0, CHECKED_VALUES).drop_null()
         if pa.types.is_string(values.type):
             values = values.filter(pc.invert(pc.is_in(values, value_set=pa.array(NUMBER_WORDS))))
-        mostly = pa.types.is_null(column.type) or (
+        is_mostly_numbers = pa.types.is_null(column.type) or (
             pa.types.is_string(column.type) and _share_of_numbers(values) > NUMBERS_SHARE
         )
-        found[name] = pa.float64() if mostly else column.type
-    return found
+        types[name] = pa.float64() if is_mostly_numbers else column.type
+    return types
 
 
 def _share_of_numbers(values: Arrow) -> float:
-    """The share of values that are numbers."""
     return len(numbers_among(values)) / max(1, len(values))
 
 
 def numbers_among(values: Arrow) -> Float64:
-    """Return the values that are numbers as float64; the column may be text with other words in it."""
+    """Return the values of a column that are numbers as float64; text that is not a number is left out."""
     if not pa.types.is_string(values.type):
         return values.to_numpy().astype(np.float64)
     texts = (text.strip() for text in values.to_pylist())

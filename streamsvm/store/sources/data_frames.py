@@ -73,7 +73,7 @@ class BlocksPart(NamedTuple):
 class RecordBatchSource(TableSource):
     """Files of record batches. Their encoding is recorded as that of Parquet files of the same table."""
 
-    form = "parquet"
+    format_name = "parquet"
 
     def __init__(self, parts: Sequence[BlocksPart], options: SourceOptions, noun: str) -> None:
         self._parts, self._noun = parts, noun
@@ -100,7 +100,7 @@ class MemoryTableSource(TableSource):
     Its encoding is recorded as that of a Parquet file of the same table.
     """
 
-    form = "parquet"
+    format_name = "parquet"
     hashes_as_it_reads = True  # there is no file to hash
 
     def __init__(self, X: Any, beside: Mapping[str, Array], options: SourceOptions) -> None:

@@ -1,4 +1,4 @@
-"""A description of the columns of a table and what becomes of each, by reading all rows once and writing nothing."""
+"""Describe the columns of a table and how each is encoded (--describe): all rows are read once, and nothing is written."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streamsvm.store.sources.cell_parsing import (
     to_canonical_text,
     to_text,
 )
-from streamsvm.store.sources.encoding import are_no_weights, unreadable_values
+from streamsvm.store.sources.encoding import are_invalid_weights, unreadable_values
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import (
     AMOUNT,
@@ -58,57 +58,57 @@ from streamsvm.store.sources.table import TableSource
 MOST_DISTINCT = 10_000
 """The most distinct values of a column that are counted."""
 MOST_BAD = 4
-"""The most values of a column that are shown for what is wrong with them."""
+"""The most bad values of a column that are shown."""
 _INFINITE = r"(?i)^[+-]?inf(?:inity)?$"
 NOUNS = {NUMBER: "number", AMOUNT: "amount", BOOLEAN: "yes or no"}
-"""What values of a kind are; those of the other kinds that can be misread are dates."""
+"""The noun for the values of a kind; all other kinds that are parsed hold dates."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnDescription:
-    """A column of a table: what it holds, and what becomes of it."""
+    """The content of a column of a table, and its encoding."""
 
     name: str
     kind: str
-    """Its kind for --column; or 'label', 'id', 'weight'."""
+    """The kind, as --column names it, or 'label', 'id', 'weight'."""
     missing: float
     """The share of rows without a value."""
     distinct: int
     """The number of distinct values, up to ``MOST_DISTINCT``."""
     more: bool
-    """Whether there are more than were counted."""
+    """Whether there are more distinct values than were counted."""
     least: str
-    """The smallest number or the first date; empty where there is neither."""
+    """The smallest number or the first date; empty if the column holds neither."""
     most: str
     """The largest number or the last date."""
     example: str
     becomes: str
+    """The encoding of the column, in words."""
     rows: int = 0
-    """The number of rows that were looked at."""
+    """The number of rows that were read."""
     problems: tuple[Problem, ...] = ()
-    """What is not in order."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that is not in order in a column of a table, or that a reader may want to look at."""
+    """A fault of a column of a table, or a property that the user may want to check."""
 
     column: str
     what: str
     """One of 'missing', 'unlabeled', 'unreadable', 'infinite', 'future', 'alike', 'index', 'unnamed'."""
     rows: int
-    """The number of rows, or of values that look alike."""
+    """The number of rows with the fault; for 'alike', the number of similar values."""
     text: str
-    """What it is, in words."""
+    """The description for the user."""
     values: tuple[str, ...] = ()
-    """Some of the values, each once."""
+    """Some of the distinct values with the fault."""
     refused: bool = True
-    """Whether ``ingest`` refuses it with the options as they are."""
+    """Whether ``ingest`` refuses the column with the given options."""
 
 
 @dataclass(slots=True)
 class _ColumnFacts:
-    """The values of a column so far."""
+    """Counts over the values of a column in the batches read so far."""
 
     rows: int = 0
     missing: int = 0
@@ -122,8 +122,9 @@ class _ColumnFacts:
     infinite: int = 0
     unreadable: int = 0
     bad: dict[str, None] = field(default_factory=dict)
-    """Some of the values that cannot be read."""
+    """Some of the values that cannot be parsed, as the keys of a dict, which keeps their order."""
     future: int = 0
+    """The number of dates after tomorrow."""
 
     def add(self, values: Any, column: Column | None, words: MissingWords, *, is_weight: bool = False) -> None:
         if column is not None and column.kind in (*SINGLE, *CALENDAR):
@@ -132,25 +133,25 @@ class _ColumnFacts:
             values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
         self.rows += len(values)
         self.missing += values.null_count
-        if pa.types.is_nested(values.type):  # lists and records, which nothing compares, are refused by their type
+        if pa.types.is_nested(values.type):  # lists and records, which cannot be compared, are refused by their type
             return
         if column is not None:
             self._find_faults(values, column, words)
         if is_weight:
-            wrong = values.filter(pc.and_(pa.array(are_no_weights(values)), values.is_valid()))
-            self.unreadable += len(wrong)
-            self.bad |= dict.fromkeys(to_text(wrong.unique().slice(0, MOST_BAD - len(self.bad))).to_pylist())
-        found = pc.drop_null(values.unique())
-        if pa.types.is_dictionary(found.type):
-            found = found.dictionary.take(found.indices)
-        if not len(found):
+            bad = values.filter(pc.and_(pa.array(are_invalid_weights(values)), values.is_valid()))
+            self.unreadable += len(bad)
+            self.bad |= dict.fromkeys(to_text(bad.unique().slice(0, MOST_BAD - len(self.bad))).to_pylist())
+        distinct = pc.drop_null(values.unique())
+        if pa.types.is_dictionary(distinct.type):
+            distinct = distinct.dictionary.take(distinct.indices)
+        if not len(distinct):
             return
-        self.example = self.example or str(to_text(found)[0].as_py())
+        self.example = self.example or str(to_text(distinct)[0].as_py())
         if not self.more:
             self.counted += len(values) - values.null_count
-            self.distinct.update(to_canonical_text(found).to_pylist())
+            self.distinct.update(to_canonical_text(distinct).to_pylist())
             self.more = len(self.distinct) > MOST_DISTINCT
-        scale = _on_scale(found, column)
+        scale = _on_scale(distinct, column)
         if scale is not None and pa.types.is_floating(scale.type):
             scale = scale.filter(pc.is_finite(scale))
         if scale is not None and len(scale):
@@ -160,19 +161,19 @@ class _ColumnFacts:
             self.most = highest if self.most is None else max(self.most, highest)
 
     def _find_faults(self, values: Any, column: Column, words: MissingWords) -> None:
-        """Count what cannot be read, and dates beyond today."""
-        wrong = unreadable_values(values, column, words, missing=True)
-        if wrong.any():
-            bad = to_text(values.filter(pa.array(wrong)))
-            endless = pc.match_substring_regex(bad, _INFINITE)
-            infinite = int(pc.sum(endless).as_py())
+        """Count values that cannot be parsed, and dates after tomorrow."""
+        is_bad = unreadable_values(values, column, words, missing=True)
+        if is_bad.any():
+            bad = to_text(values.filter(pa.array(is_bad)))
+            is_infinite = pc.match_substring_regex(bad, _INFINITE)
+            infinite = int(pc.sum(is_infinite).as_py())
             self.infinite += infinite
             self.unreadable += len(bad) - infinite
-            for text in bad.filter(pc.invert(endless)).unique().slice(0, MOST_BAD).to_pylist():
+            for text in bad.filter(pc.invert(is_infinite)).unique().slice(0, MOST_BAD).to_pylist():
                 if len(self.bad) < MOST_BAD:
                     self.bad[text] = None
-        if column.kind in (YEARS, *CALENDAR) and column.form != EPOCH_SECONDS and not wrong.all():
-            good = values.filter(pa.array(~wrong)) if wrong.any() else values
+        if column.kind in (YEARS, *CALENDAR) and column.form != EPOCH_SECONDS and not is_bad.all():
+            good = values.filter(pa.array(~is_bad)) if is_bad.any() else values
             try:
                 moments = parse_dates(good, column.name, column.form or "iso")
             except BadCell:
@@ -185,7 +186,7 @@ def _tomorrow() -> datetime:
 
 
 def _on_scale(values: Any, column: Column | None) -> Any:
-    """The values as numbers or points in time; None for a column without a scale, or of values that cannot be read."""
+    """Return the values as numbers or points in time; None if the column holds neither, or a value cannot be parsed."""
     try:
         if column is None or column.kind in (BOOLEAN, CATEGORY, HASHED, TEXT):
             return None
@@ -203,30 +204,30 @@ def _on_scale(values: Any, column: Column | None) -> Any:
 def describe_columns(
     source: TableSource, options: SourceOptions, most_rows: int | None = None
 ) -> list[ColumnDescription]:
-    """Describe every column of a table, in the order of the table, by all its rows or the first ones. Raises what
-    reading it raises.
+    """Describe every column of a table, in its order, from all rows or about the first ``most_rows``. Raises what reading
+    raises.
     """
     schema, rows = source.schema, 0
     first = {c.name: c for c in reversed(schema.columns)}
     first |= {name: Column(name, NUMBER) for name in options.undecided or ()}  # most of their values are numbers
     facts: dict[str, _ColumnFacts] = {}
-    with closing(source.tables()) as tables:
-        for table in tables:
-            for name, values in zip(table.schema.names, table.columns, strict=True):
+    with closing(source.record_batches()) as batches:
+        for batch in batches:
+            for name, values in zip(batch.schema.names, batch.columns, strict=True):
                 is_weight = name == schema.weight
                 facts.setdefault(name, _ColumnFacts()).add(values, first.get(name), options.words, is_weight=is_weight)
-            rows += table.num_rows
+            rows += batch.num_rows
             if most_rows is not None and rows >= most_rows:
                 break
-    return [_description(name, found, schema, options) for name, found in facts.items()]
+    return [_describe(name, column_facts, schema, options) for name, column_facts in facts.items()]
 
 
-def _description(name: str, facts: _ColumnFacts, schema: Schema, options: SourceOptions) -> ColumnDescription:
+def _describe(name: str, facts: _ColumnFacts, schema: Schema, options: SourceOptions) -> ColumnDescription:
     columns = [c for c in schema.columns if c.name == name]
     roles = {schema.label: "label", schema.id_column: "id", schema.weight: "weight"}
     kind = roles.get(name) or (columns[0].stated if columns else DROP)
     becomes = {"label": "the label", "id": "the name of the row", "weight": "the weight of the row"}.get(kind, "")
-    becomes = becomes or (_becomes(columns, schema) if columns else _explain_left_out(name, options))
+    becomes = becomes or (_describe_encoding(columns, schema) if columns else _explain_left_out(name, options))
     if columns and (o := dict(options.offsets or ()).get(schema.place(columns[0]))) is not None:
         becomes += f", less {o:.15g}"
     if facts.infinite and columns:
@@ -249,7 +250,7 @@ def _description(name: str, facts: _ColumnFacts, schema: Schema, options: Source
 def _find_problems(
     name: str, kind: str, columns: Sequence[Column], facts: _ColumnFacts, options: SourceOptions
 ) -> Iterator[Problem]:
-    """Yield what is not in order in a column."""
+    """Yield the problems of a column."""
     strict, undecided = options.on_bad_line == "error", name in (options.undecided or ())
     if kind == "label" and facts.missing:
         yield Problem(name, "unlabeled", facts.missing, "no label", refused=options.missing_label == "error")
@@ -267,14 +268,16 @@ def _find_problems(
         yield Problem(
             name, "future", facts.future, f"later than today{pivot}", (_format_short(facts.most),), refused=False
         )
-    if columns and columns[0].kind == CATEGORY and (same := similar_texts(sorted(facts.distinct))):
-        yield Problem(name, "alike", len(same), "differ by case or blanks only", tuple(same[:MOST_BAD]), refused=False)
+    if columns and columns[0].kind == CATEGORY and (similar := similar_texts(sorted(facts.distinct))):
+        examples = tuple(similar[:MOST_BAD])
+        yield Problem(name, "alike", len(similar), "differ by case or blanks only", examples, refused=False)
     if (is_index_level(name) or is_unnamed(name)) and kind not in ("label", "id", "weight"):
         text = "without a name, a feature" if columns else "row numbers of a data frame, left out"
         yield Problem(name, "unnamed" if columns else "index", facts.rows, text, refused=False)
 
 
-def _becomes(columns: Sequence[Column], schema: Schema) -> str:
+def _describe_encoding(columns: Sequence[Column], schema: Schema) -> str:
+    """Return the encoding of a column of the table, given as one or several ``columns`` of the schema, in words."""
     column, width = columns[0], sum(c.width for c in columns)
     texts = {
         NUMBER: "a number, as it is",
@@ -289,6 +292,7 @@ def _becomes(columns: Sequence[Column], schema: Schema) -> str:
 
 
 def _explain_left_out(name: str, options: SourceOptions) -> str:
+    """Return the reason why a column is left out, in words."""
     if name == options.split_by:
         return "the group of the row; it is no feature"
     undecided = (options.undecided or {}).get(name)
@@ -296,19 +300,19 @@ def _explain_left_out(name: str, options: SourceOptions) -> str:
         return f"left out, because its kind could not be inferred: {undecided.message}; say it with --column"
     if (is_index_level(name) or is_unnamed(name)) and name not in named_columns(options) | set(stated_columns(options)):
         return "left out: row numbers, the index of a data frame"
-    asked = name in options.drop or f"{name}={DROP}" in options.columns_as
-    return "left out" if asked else "left out, because nearly every value is unique"
+    dropped_by_option = name in options.drop or f"{name}={DROP}" in options.columns_as
+    return "left out" if dropped_by_option else "left out, because nearly every value is unique"
 
 
 def _looks_like_times(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
-    """Whether a column holds whole numbers that could all be seconds since 1970."""
+    """Return whether a column holds whole numbers that could all be seconds since 1970."""
     if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
         return False
     return facts.counted >= LEAST_ROWS and bool(facts.least >= FIRST_TIME and facts.most < LAST_TIME)
 
 
 def _looks_like_ids(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
-    """Whether a column holds whole numbers, of which nearly every row has another as far as they were counted."""
+    """Return whether a column holds whole numbers, of which nearly all that were counted are distinct."""
     if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
         return False
     enough = facts.counted >= LEAST_ROWS and facts.most > LEAST_ID
@@ -316,18 +320,18 @@ def _looks_like_ids(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
 
 
 def _format_short(value: Any) -> str:
-    """A number or a point in time in short form."""
+    """Return a number or a point in time as short text; empty for None."""
     if value is None:
         return ""
     return f"{value:.6g}" if isinstance(value, int | float) else str(value).removesuffix(" 00:00:00")
 
 
 LABEL_NAMES = ("label", "labels", "target", "y", "class", "outcome", "response", "output")
-"""What a column of labels is called in most tables."""
+"""Usual names of a column of labels."""
 LABEL_WORDS = (*LABEL_NAMES, "status", "type", "churn", "default", "fraud", "survived", "diagnosis")
-"""Words with which the name of such a column ends, where no column has one of the names above."""
+"""Usual last words of the name of a column of labels; they matter if no column has one of ``LABEL_NAMES``."""
 MOST_CLASSES = 50
-"""Distinct numbers among the first rows from which on labels are taken for numbers to predict."""
+"""The most distinct numbers among the first rows of labels that count as classes; more are numbers to predict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,17 +342,17 @@ class LabelGuess:
     values: tuple[str, ...]
     """Some of its values in the first rows."""
     regression: bool
-    """Whether they seem to be numbers to predict, and not classes."""
+    """Whether the values seem to be numbers to predict instead of classes."""
 
 
 def guess_label(source: TableSource) -> LabelGuess:
-    """Return the column of a table that is most likely the label, by name, else the last one."""
+    """Return the column of a table that is most likely the label: by its name, else the last one."""
     samples = source.first_values()
     names = [name for name in samples if not (is_index_level(name) or is_unnamed(name))] or list(samples)
     words = {name: re.split(r"[^a-z0-9]+", name.strip().lower()) for name in names}
-    called = [name for name in names if words[name] and "_".join(words[name]) in LABEL_NAMES]
-    ending = [name for name in names if words[name][-1] in LABEL_WORDS]
-    name = [*called, *ending[::-1], names[-1]][0]
+    by_name = [name for name in names if words[name] and "_".join(words[name]) in LABEL_NAMES]
+    by_last_word = [name for name in names if words[name][-1] in LABEL_WORDS]
+    name = [*by_name, *by_last_word[::-1], names[-1]][0]
     values = pc.drop_null(samples[name])
     distinct = values.unique()
     is_number = pa.types.is_floating(values.type) or pa.types.is_integer(values.type)

@@ -19,7 +19,7 @@ import pyarrow.json as pajson
 
 from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.byte_stream import Input, line_blocks, oddities_of
+from streamsvm.store.sources.byte_stream import Input, line_blocks, text_notices_of
 from streamsvm.store.sources.cell_parsing import BadCell
 from streamsvm.store.sources.csv_faults import LINE_HINT
 from streamsvm.store.sources.encoding import TableEncoder, unreadable_rows
@@ -44,7 +44,7 @@ HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 class JSONLinesSource(TableSource):
     """Files of JSON lines. The columns are the keys of the first rows; a key that a row lacks is a missing value."""
 
-    form = "jsonl"
+    format_name = "jsonl"
     counts_lines = True
     hashes_as_it_reads = True
 
@@ -74,7 +74,7 @@ class JSONLinesSource(TableSource):
         return {key: _type_of(kinds, key, str(path)) for key, kinds in key_kinds.items()}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        types = self._agreed
+        types = self._table_types
         schema = pa.schema([(name, self._read_as(name, types[name])) for name in columns])
         number = 0
         with Input(path) as stream:
@@ -85,10 +85,10 @@ class JSONLinesSource(TableSource):
                 if parsed is not None and self._options.on_bad_line == "skip":
                     table = self._without_bad_rows(parsed, block, str(path), number)
                 number += (lines_read := block.count(b"\n"))
-                self._options.rejects.read += lines_read
+                self._options.rejects.lines_read += lines_read
                 yield from table.to_batches(max_chunksize=rows)
                 file.read = stream.disk_position
-            file.oddities, file.sha256 = oddities_of(stream), stream.sha256
+            file.text_notices, file.sha256 = text_notices_of(stream), stream.sha256
 
     def _read_as(self, name: str, kind: pa.DataType) -> pa.DataType:
         """Return the type in which a column is parsed: float64 for integers, since later rows may have fractions, except

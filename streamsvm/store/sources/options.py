@@ -325,8 +325,8 @@ class SourceOptions(ReadOptions):
     """Tables: COLUMN=VALUE, beyond which rows are held out."""
     undecided: dict[str, DataError] | None = field(default=None, compare=False)
     """Tables: columns whose kind cannot be inferred are left out and listed here with the reason; None raises it."""
-    most_counted: int | None = None
-    """Tables: how many of the first rows are looked at for the values of categories; None: all. 0: the schema lacks them."""
+    max_census_rows: int | None = None
+    """Tables: the number of first rows in which the values of categories are counted; None: all; 0: none are counted."""
     unlabeled: bool = False
     """Whether a column of labels is ignored, whatever it holds."""
 

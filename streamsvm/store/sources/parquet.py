@@ -61,7 +61,7 @@ UNIT_BYTES = 8 << 20
 class ParquetSource(TableSource):
     """Parquet files."""
 
-    form = "parquet"
+    format_name = "parquet"
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._footer: tuple[Path, Any] | None = None

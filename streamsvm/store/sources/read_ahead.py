@@ -1,7 +1,7 @@
-"""Reading ahead: what other threads make while the caller works on what came before.
+"""Threads that read and parse in advance, while the caller works on earlier items.
 
-``read_ahead`` has one thread that makes the items of an iterator, ``map_in_order`` has several that work on items that the
-caller takes, and ``BackgroundDigest`` hashes a file that another library reads meanwhile.
+``read_ahead`` runs an iterator in one thread, ``map_in_order`` applies a function to items in several threads, and
+``BackgroundDigest`` computes the sha256 of a file while another library reads it.
 """
 
 from __future__ import annotations
@@ -23,49 +23,49 @@ from streamsvm.store.sources.byte_stream import digest_of
 T = TypeVar("T")
 R = TypeVar("R")
 POLL_SECONDS = 0.2
-"""How often a thread that waits for room in the queue checks whether its items are still wanted."""
+"""The interval at which a thread that waits for room in the queue checks whether its items are still wanted."""
 
 
 class _End:
-    """The last thing in the queue, with the error that ended the items."""
+    """The end marker of the queue, with the error that ended the iterator, if any."""
 
     def __init__(self, error: BaseException | None) -> None:
         self.error = error
 
 
 def read_ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
-    """Yield ``items``, at most ``depth`` of them made in advance by a thread.
+    """Yield ``items``; a thread computes up to ``depth`` of them in advance.
 
-    What they raise is raised here. The thread closes the items and ends when they end, or when this iterator is closed:
-    callers must close it.
+    Errors of ``items`` are raised here. The thread closes ``items`` and ends when they end, or when this iterator is
+    closed: callers must close it.
     """
-    made: queue.Queue[T | _End] = queue.Queue(depth)
+    ready: queue.Queue[T | _End] = queue.Queue(depth)
     unwanted = Event()
 
-    def make_all() -> None:
+    def compute_all() -> None:
         end = _End(None)
         try:
             with closing(items):
                 for item in items:
                     if not put(item):
                         break
-        except BaseException as error:  # noqa: BLE001  raised again in the thread that asked
+        except BaseException as error:  # noqa: BLE001  raised again in the caller's thread
             end = _End(error)
         put(end)
 
     def put(item: T | _End) -> bool:
         while not unwanted.is_set():
             try:
-                made.put(item, timeout=POLL_SECONDS)
+                ready.put(item, timeout=POLL_SECONDS)
             except queue.Full:
                 continue
             return True
         return False
 
-    thread = Thread(target=make_all, name="streamsvm-source", daemon=True)
+    thread = Thread(target=compute_all, name="streamsvm-source", daemon=True)
     try:
         start_all([thread], unwanted.set)
-        while not isinstance(item := made.get(), _End):
+        while not isinstance(item := ready.get(), _End):
             yield item
         if item.error is not None:
             raise item.error
@@ -73,29 +73,29 @@ def read_ahead(items: Generator[T], depth: int = 2) -> Generator[T]:
         end_all([thread], unwanted.set)
 
 
-def map_in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R]]:
-    """Yield every item with the result of ``make``, in the order of the items; idle threads compute some in advance,
-    one each and one more.
+def map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[T, R]]:
+    """Yield every item with the result of ``function``, in the order of the items. Idle threads compute results in
+    advance: one more than there are such threads.
 
-    This thread takes the items, and computes some too as long as the next one to be yielded is not ready. ``make`` must
-    release the interpreter's lock for most of its time. What it raises is raised here, in the place of its item.
-    Without an idle thread all is computed here.
+    The caller's thread iterates over ``items``, and also computes results while the next one to yield is not ready. If no
+    thread is idle, it computes all of them. ``function`` must release the interpreter's lock most of the time; its errors
+    are raised here, in the place of their item.
     """
     borrowed = CORES.borrow(CORES.count - 1)
     try:
         if not borrowed:
-            yield from ((item, make(item)) for item in items)
+            yield from ((item, function(item)) for item in items)
             return
         with ThreadPoolExecutor(borrowed, thread_name_prefix="streamsvm-parse") as pool:
-            waiting: deque[tuple[T, Future[R]]] = deque()
+            pending: deque[tuple[T, Future[R]]] = deque()
             try:
                 for item in items:
                     with postpone_signals():  # it may start a thread
-                        waiting.append((item, pool.submit(make, item)))
-                    if len(waiting) > borrowed + 1:
-                        yield _first(waiting, make)
-                while waiting:
-                    yield _first(waiting, make)
+                        pending.append((item, pool.submit(function, item)))
+                    if len(pending) > borrowed + 1:
+                        yield _pop_first(pending, function)
+                while pending:
+                    yield _pop_first(pending, function)
             finally:
                 with postpone_signals():
                     pool.shutdown(cancel_futures=True)
@@ -103,43 +103,45 @@ def map_in_order(make: Callable[[T], R], items: Iterable[T]) -> Generator[tuple[
         CORES.give_back(borrowed)
 
 
-def _first(waiting: deque[tuple[T, Future[R]]], make: Callable[[T], R]) -> tuple[T, R]:
-    """Take the first item out; while another thread still works on it, compute those that nobody has begun."""
-    item, found = waiting.popleft()
-    if found.cancel():
-        return item, make(item)
-    for k, (later, future) in enumerate(waiting):
-        if found.done():
+def _pop_first(pending: deque[tuple[T, Future[R]]], function: Callable[[T], R]) -> tuple[T, R]:
+    """Remove the first item and return it with its result; while another thread computes that, compute results of items
+    that no thread has begun.
+    """
+    item, first = pending.popleft()
+    if first.cancel():
+        return item, function(item)
+    for k, (later, future) in enumerate(pending):
+        if first.done():
             break
         if future.cancel():
-            waiting[k] = later, _future_of(later, make)
-    return item, found.result()
+            pending[k] = later, _completed_future(later, function)
+    return item, first.result()
 
 
-def _future_of(item: T, make: Callable[[T], R]) -> Future[R]:
-    """Return a future that is done: the result of ``make``, or the error that it raised."""
-    made: Future[R] = Future()
+def _completed_future(item: T, function: Callable[[T], R]) -> Future[R]:
+    """Return a completed future with the result of ``function``, or with the error that it raised."""
+    future: Future[R] = Future()
     try:
-        made.set_result(make(item))
-    except Exception as error:  # noqa: BLE001  raised in its place
-        made.set_exception(error)
-    return made
+        future.set_result(function(item))
+    except Exception as error:  # noqa: BLE001  raised in the place of its item
+        future.set_exception(error)
+    return future
 
 
 class BackgroundDigest:
-    """The sha256 of a file, computed by another thread; a context manager, at whose end it is no longer wanted.
+    """The sha256 of a file, computed by another thread; a context manager that stops the thread when the context ends.
 
-    Where there is one thread it is computed when it is asked for: at the end, as the rows come first.
+    If the process may use one thread only, ``result`` computes it, after the rows were read.
     """
 
-    def __init__(self, path: Path, make: Callable[[Path, Event], str] = digest_of) -> None:
+    def __init__(self, path: Path, compute: Callable[[Path, Event], str] = digest_of) -> None:
         self._unwanted = Event()
-        self._work = partial(make, path, self._unwanted)
-        self._made: Future[str] | None = submit(self._work) if threads() > 1 else None
+        self._work = partial(compute, path, self._unwanted)
+        self._future: Future[str] | None = submit(self._work) if threads() > 1 else None
 
     def result(self) -> str:
         """Return the sha256 as hex digits. Raises MissingError, StorageError."""
-        return self._work() if self._made is None else self._made.result()
+        return self._work() if self._future is None else self._future.result()
 
     def __enter__(self) -> Self:
         return self

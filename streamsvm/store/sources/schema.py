@@ -1,4 +1,4 @@
-"""The schema of a table: the columns of label, weight and id, and the feature columns that others become."""
+"""The schema of a table: its columns of labels, weights and ids, and the feature columns into which others are encoded."""
 
 from __future__ import annotations
 
@@ -20,55 +20,55 @@ if TYPE_CHECKING:
 NUMBER, AMOUNT, BOOLEAN, YEARS = "number", "amount", "boolean", "years"
 CATEGORY, HASHED, TEXT = "category", "hashed", "text"
 SINGLE = (NUMBER, AMOUNT, BOOLEAN, YEARS)
-"""The kinds of columns that are one number."""
+"""The kinds of columns that are encoded as one number."""
 WRITTEN = (AMOUNT, BOOLEAN, CATEGORY, HASHED, TEXT)
-"""The kinds that are read from text, however it is written."""
+"""The kinds of columns that are parsed from text."""
 DATE, EPOCH_SECONDS, DECIMAL_COMMA, HASH, DROP = "date", "epoch", "decimal-comma", "hash", "drop"
 WORDS, CHARS = "words", "chars"
 KINDS = (NUMBER, AMOUNT, DECIMAL_COMMA, BOOLEAN, DATE, EPOCH_SECONDS, CATEGORY, HASH, WORDS, CHARS, DROP)
-"""The kinds that --column takes."""
+"""The kinds that --column accepts."""
 OTHER = "(other)"
-"""The name of the feature column of all rare values of a category, and of those that are new."""
+"""The name of the feature column of the rare values of a category, and of values that first occur in other files."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CALENDAR = {"month": tuple(map(str, range(1, 13))), "weekday": WEEKDAYS, "hour": tuple(map(str, range(24)))}
 FEW_VALUES = 200
-"""The most values of text that become one-hot columns without being asked; more are hashed."""
+"""The most distinct values of a column of text that is encoded one-hot automatically; with more it is hashed."""
 HASH_BITS = 14
 """The default exponent of the number of columns that text is hashed into."""
 ALL_TEXT = "*"
 ONE_HOT_BYTES = 8
 DENSE_BYTES = 4
 SPARSE_BELOW = 0.5
-"""Rows are CSR when their entries take less than this share of what dense rows would."""
+"""Rows are stored as CSR if their entries take less than this share of the bytes of dense rows."""
 COLUMN_BYTES = 8000
-"""Bytes of memory for each column of a table beside its name: its type, its record, a block of its values (measured
-with CSV of 20,000 and 50,000 columns: 4,000 to 7,800, with what the allocator adds).
+"""Bytes of memory per column of a table without its name: its type, its record, a block of its values (measured with CSV
+of 20,000 and 50,000 columns: 4,000 to 7,800, including the overhead of the allocator).
 """
 NAME_COPIES = 40
-"""Bytes for each character of a name, which is in the header, in a block, in several objects and in the manifest."""
+"""Bytes of memory per character of a name, which is copied to the header, a block, several objects and the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of the table, or a cross of several, and the feature columns made of it."""
+    """One column of the table, or a cross of several, and its encoding as feature columns."""
 
     name: str
-    """Its name in the table; of a cross the names of its columns with '*' between."""
+    """The name in the table; for a cross, the names of its columns joined by '*'."""
     kind: str
     """'number', 'amount', 'boolean', 'category', 'hashed', 'text', or a part of a point in time: 'years', 'month',
     'weekday', 'hour'."""
     values: tuple[str, ...] = ()
-    """The value that each feature column stands for; empty for a number and for what is hashed."""
+    """The value of each one-hot feature column; empty for numbers and hashed columns."""
     form: str = ""
-    """Of dates one of ``cell_parsing.DATES``, of an amount 'decimal-comma' or empty, of text 'words' or 'chars:2-4'. Empty
-    where the type of the column says it.
+    """The format of the values: for dates one of ``cell_parsing.DATES``, for an amount 'decimal-comma' or empty, for text
+    'words' or 'chars:2-4'; empty if the type of the column tells it.
     """
     unasked: bool = False
-    """Whether its kind was decided by its values; text may then become hashed columns, or be left out."""
+    """Whether the kind was inferred from the values, not given by an option; text may then be hashed, or left out."""
     parts: tuple[str, ...] = ()
     """The columns of a cross; empty for a column of the table."""
     zone: str = ""
-    """Of points in time: the time zone of the column, 'UTC' for texts with offsets; empty where times have no zone."""
+    """The time zone of a column of points in time, 'UTC' for texts with offsets; empty for times without a zone."""
     text_bits: int = 0
     """The exponent of the number of feature columns of text; 0 for other kinds."""
 
@@ -81,11 +81,11 @@ class Column:
 
     @property
     def features(self) -> tuple[str, ...]:
-        """The names of the feature columns; none where they stand for whatever is hashed to them."""
+        """The names of the feature columns; empty for hashed ones."""
         return tuple(map(self.name_feature, range(1 if self.kind in SINGLE else len(self.values))))
 
     def name_feature(self, number: int) -> str:
-        """Return the name of a feature column of this column, numbered from 0; a hashed one is named by its number."""
+        """Return the name of feature column ``number``, from 0, of this column; a hashed one is named by its number."""
         if self.kind in SINGLE:
             return f"{self.name}.years" if self.kind == YEARS else self.name
         if not self.values:
@@ -95,17 +95,17 @@ class Column:
 
     @property
     def needs_value(self) -> bool:
-        """Whether a missing value is an error that names its line; text without words is none."""
+        """Whether a missing value is an error that names its line; missing text is not."""
         return self.kind != TEXT and (self.kind in WRITTEN or bool(self.form))
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The columns of the table that it needs."""
+        """The columns of the table from which it is encoded."""
         return self.parts or (self.name,)
 
     @property
     def stated(self) -> str:
-        """The kind as --column and schema files say it; of a part of a date the whole date."""
+        """The kind as --column and schema files name it; for a part of a date, the kind of the date."""
         if self.kind in (YEARS, *CALENDAR):
             return EPOCH_SECONDS if self.form == EPOCH_SECONDS else f"{DATE}:{self.form}" if self.form else DATE
         if self.kind in (AMOUNT, TEXT):
@@ -115,21 +115,21 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """What is read of a table."""
+    """The columns of a table that are read, and their encoding."""
 
     columns: tuple[Column, ...]
-    """The columns that become features, in the order of the features."""
+    """The columns that are encoded as features, in the order of the features."""
     label: str | None
     weight: str | None = None
     hash_bits: int = 0
-    """The exponent of the number of feature columns that all hashed columns share, after the others; 0 for none."""
+    """The exponent of the number of feature columns that all hashed columns share, after the others; 0 if none is hashed."""
     dropped: tuple[str, ...] = ()
-    """Columns that a table may have beside those that are read."""
+    """Columns of the table that are left out."""
     id_column: str | None = None
     documents: Mapping[str, DocumentCounts] = field(default_factory=dict)
-    """For each column of text, the number of rows in which each of its feature columns is not 0."""
+    """The number of rows in which each feature column is not 0, by column of text."""
     split: str | None = None
-    """The column by which rows are held out; None where they are held out by chance."""
+    """The column by which rows are held out; None if they are held out at random."""
 
     @property
     def width(self) -> int:
@@ -138,23 +138,25 @@ class Schema:
 
     @property
     def own_width(self) -> int:
-        """The number of feature columns that belong to one column of the table."""
+        """The number of feature columns without those that all hashed columns share."""
         return sum(column.width for column in self.columns)
 
     @property
     def has_text(self) -> bool:
-        """Whether some column is cut into words or characters."""
+        """Whether a column is encoded as words or runs of characters."""
         return any(column.kind == TEXT for column in self.columns)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the feature columns; None when some are hashed."""
+        """The names of the feature columns; None if some are hashed."""
         if self.hash_bits or self.has_text:
             return None
         return tuple(name for column in self.columns for name in column.features)
 
     def feature_namer(self) -> Callable[[int], str]:
-        """Return the function from the number of a feature column, from 0, to its name; a hashed one is named by its number."""
+        """Return a function that maps the number of a feature column, from 0, to its name; a hashed one is named by its
+        number.
+        """
         starts = list(accumulate((column.width for column in self.columns), initial=0))
         hashed = " or ".join(column.name for column in self.columns if column.kind == HASHED)
 
@@ -178,13 +180,13 @@ class Schema:
 
     @property
     def sparse(self) -> bool:
-        """Whether rows are CSR, because dense ones are much larger, as with many one-hot columns."""
+        """Whether rows are stored as CSR, because dense rows would be much larger, as with many one-hot columns."""
         if self.hash_bits > 0 or self.has_text:
             return True
         return ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
 
     def place(self, column: Column) -> int:
-        """The number of the first feature column that is made of a column."""
+        """Return the number of the first feature column of a column."""
         return sum(c.width for c in self.columns[: self.columns.index(column)])
 
     @property
@@ -201,48 +203,47 @@ class Schema:
     def complete(self, census: TableCensus, options: SourceOptions) -> Schema:
         """Return the schema with the distinct values of its categories.
 
-        A category that was decided by its values becomes hashed columns where it has many, and is left out where almost
-        every row has another.
+        A category that was inferred is hashed if it has many values, and left out if almost every row has a different one.
         """
         columns: list[Column] = []
         dropped = list(self.dropped)
         for column in self.columns:
-            found = census.values[column.name] if column.kind == CATEGORY else None
-            if found is None:
+            values = census.values[column.name] if column.kind == CATEGORY else None
+            if values is None:
                 columns.append(column)
-            elif column.unasked and found.unique:
+            elif column.unasked and values.unique:
                 dropped.append(column.name)
-            elif column.unasked and len(found.counts) > FEW_VALUES:
+            elif column.unasked and len(values.counts) > FEW_VALUES:
                 columns.append(replace(column, kind=HASHED))
             else:
-                columns.append(replace(column, values=found.values(options.min_count)))
+                columns.append(replace(column, values=values.values(options.min_count)))
         bits = (options.hash_bits or HASH_BITS) if any(c.kind == HASHED for c in columns) else 0
         return replace(self, columns=tuple(columns), dropped=tuple(dropped), hash_bits=bits, documents=census.documents)
 
     def for_columns(self, names: Sequence[str], options: SourceOptions, where: str) -> Schema:
-        """Return the schema for other files with these columns, in any order, which may lack label and weight.
+        """Return the schema for other files with the columns ``names``, in any order; label and weight may be missing.
 
-        ``options.label`` is the label as the user states it now, None as it was recorded. Raises DataError E-SCHEMA for
-        a missing column.
+        ``options.label``: the label that the user names for these files; None for the recorded one. Raises DataError
+        E-SCHEMA for a missing column.
         """
         known = set(names)
         if missing := [name for c in self.columns for name in c.sources if name not in known]:
             missing = list(dict.fromkeys(missing))  # a date has several columns of one name
             raise DataError(f"{where} has no column {list_names(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
-        found = recorded if options.label is None else label_of(self._without_dropped(names), options.label, where)
+        label = recorded if options.label is None else label_of(self._without_dropped(names), options.label, where)
         weight = self.weight if self.weight in names and not options.unlabeled else None
-        ids = self.id_column if self.id_column in names else None
+        id_column = self.id_column if self.id_column in names else None
         if options.id_column is not None:
-            (ids,) = check_named([options.id_column], names, "--id", where)
-        return replace(self, label=None if options.unlabeled else found, weight=weight, id_column=ids)
+            (id_column,) = check_named([options.id_column], names, "--id", where)
+        return replace(self, label=None if options.unlabeled else label, weight=weight, id_column=id_column)
 
     def _without_dropped(self, names: Sequence[str]) -> Sequence[str]:
-        """The columns without those that are left out, among which the label is 'first' or 'last'."""
+        """Return the names without those of dropped columns, which do not count for a label 'first' or 'last'."""
         return [name for name in names if name not in self.dropped] or names
 
     def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
-        """Count in ``notices`` the columns that are ignored, because the model was trained without them."""
+        """Add a notice for columns that are ignored, because the model was trained without them."""
         known = {*self.needed, *self.dropped, label}
         if extra := [name for name in names if name not in known]:
             notices[f"columns that the model does not know are ignored: {list_names(extra)}"] = len(extra)
@@ -261,9 +262,9 @@ class Schema:
 
 
 def _column_json(column: Column) -> JsonObject:
-    found = {"name": column.name, "kind": column.kind, "values": list(column.values), "form": column.form}
-    more = {"parts": list(column.parts), "text_bits": column.text_bits, "zone": column.zone}
-    return found | {name: value for name, value in more.items() if value}
+    always = {"name": column.name, "kind": column.kind, "values": list(column.values), "form": column.form}
+    optional = {"parts": list(column.parts), "text_bits": column.text_bits, "zone": column.zone}
+    return always | {name: value for name, value in optional.items() if value}
 
 
 def schema_from(recorded: JsonMapping) -> Schema:
@@ -271,13 +272,13 @@ def schema_from(recorded: JsonMapping) -> Schema:
     from streamsvm.store.sources.text_features import document_counts_from
 
     return Schema(
-        tuple(_column_from(found) for found in recorded["columns"]),
+        tuple(_column_from(column) for column in recorded["columns"]),
         recorded.get("label"),
         recorded.get("weight"),
         recorded.get("hash_bits", 0),
         tuple(recorded.get("dropped", ())),
         id_column=recorded.get("id"),
-        documents={name: document_counts_from(found) for name, found in recorded.get("documents", {}).items()},
+        documents={name: document_counts_from(counts) for name, counts in recorded.get("documents", {}).items()},
     )
 
 
@@ -301,18 +302,19 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
         return label
     if label in ("first", "last", "none"):
         return {"first": names[0], "last": names[-1], "none": None}[label]
-    found = f"{where} has no column {quote(label)} for the label"
-    if alike := [name for name in names if name.strip().lower() == label.strip().lower()]:
-        raise DataError(found, code="E-LABEL", hint=f"there is {quote(alike[0])}: pass --label {shell_word(alike[0])}")
-    raise DataError(found, code="E-LABEL", hint=columns_hint(names))
+    message = f"{where} has no column {quote(label)} for the label"
+    if similar := [name for name in names if name.strip().lower() == label.strip().lower()]:
+        hint = f"there is {quote(similar[0])}: pass --label {shell_word(similar[0])}"
+        raise DataError(message, code="E-LABEL", hint=hint)
+    raise DataError(message, code="E-LABEL", hint=columns_hint(names))
 
 
 def check_named(wanted: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
-    """Return the columns that an option names. Raises DataError E-SCHEMA for one that is not there."""
+    """Return ``wanted``, the columns that an option names. Raises DataError E-SCHEMA for one that is not in ``names``."""
     known = {*names, ALL_TEXT} if wanted else ()
     if missing := [name for name in wanted if name not in known]:
-        found = f"{where} has no column {list_names(missing)}, named by {option}"
-        raise DataError(found, code="E-SCHEMA", hint=columns_hint(names))
+        message = f"{where} has no column {list_names(missing)}, named by {option}"
+        raise DataError(message, code="E-SCHEMA", hint=columns_hint(names))
     return wanted
 
 
@@ -329,20 +331,20 @@ def shell_word(name: str) -> str:
 
 
 def list_names(names: Sequence[str], most: int = 12) -> str:
-    """Return names for a message, the first of them where there are many."""
+    """Return names for a message; of many, the first ``most`` and the number of all."""
     shown = ", ".join(quote(name, 40) for name in names[:most])
     return shown + (f", ... ({len(names)} in all)" if len(names) > most else "")
 
 
 class TableWidth(NamedTuple):
-    """The columns of a file, and the bytes that it takes to know and to read them."""
+    """The number of columns of a file, and the bytes of memory that their schema and one batch of rows take."""
 
     name: str
     columns: int
     nbytes: int
 
     def refusal(self, left: int, enough: int) -> BudgetError:
-        """Return the error where so many bytes are ``left``; a limit of ``enough`` would do for the whole job."""
+        """Return the error if only ``left`` bytes are available; a limit of ``enough`` bytes would suffice for the job."""
         return BudgetError(
             f"{self.name} has {self.columns} columns: about {self.nbytes >> 20}MiB are needed for them, {left >> 20}MiB are left",
             hint=f"use --memory {mib(enough, up=True)}, or store the table as npy, HDF5 or svmlight",
@@ -353,21 +355,22 @@ NO_TABLE = TableWidth("", 0, 0)
 
 
 def width_bytes(columns: Collection[str]) -> int:
-    """Return the bytes that it takes to know columns of these names."""
+    """Return the bytes of memory that the schema of columns with these names takes."""
     return len(columns) * COLUMN_BYTES + NAME_COPIES * sum(map(len, columns))
 
 
 def check_width(
     name: str, columns: Collection[str], memory_limit: int | None, reading: int = 0, where: str = ""
 ) -> None:
-    """Raise BudgetError where ``memory_limit`` is too small to know the columns of a table and to read them, which
-    takes ``reading`` bytes; ``where`` says in which part of the file that is.
+    """Raise BudgetError if ``memory_limit`` is too small for the schema of a table and for reading one batch of it.
+
+    ``reading``: the bytes that reading takes; ``where``: the part of the file that takes them, for the message.
     """
     needed = width_bytes(columns) + reading
     if memory_limit is not None and needed > memory_limit:
-        found = f"{name} has {len(columns)} columns{where}: about {needed >> 20}MiB are needed for them"
+        message = f"{name} has {len(columns)} columns{where}: about {needed >> 20}MiB are needed for them"
         smaller = ", write it with smaller row groups" if where else ""
         raise BudgetError(
-            f"{found}, {memory_limit >> 20}MiB are left",
+            f"{message}, {memory_limit >> 20}MiB are left",
             hint=f"give {(needed - memory_limit >> 20) + 1}MiB more with --memory{smaller}, or store the table as npy, HDF5 or svmlight",
         )

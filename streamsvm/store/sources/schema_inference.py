@@ -1,8 +1,8 @@
-"""The inference of a schema: what becomes of each column of a table, by the options, its type and its first values.
+"""Infer a schema: the kind of each column of a table, from the options, its type and its first values.
 
-Text may hold amounts, dates, yes and no; other text is a category. Text that is numbers but for some wrong values is
-refused: one wrong value must not turn a column of numbers into categories. Decisions made by values are described in
-``proposals``, which are shown before anything is written.
+A column of text is recognized as amounts, dates, or yes and no; other text is a category. Text that consists of numbers
+except for some bad values is refused, because a bad value must not turn a column of numbers into a category. Kinds that
+were inferred from values are described in ``proposals``, which are shown before anything is written.
 """
 
 from __future__ import annotations
@@ -63,25 +63,27 @@ from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, Tabl
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 MOSTLY_NUMBERS = 0.9
-"""A column of text with at least this share of numbers is taken for numbers with mistakes, not for categories."""
+"""The share of numbers from which on a column of text counts as numbers with mistakes, not as a category."""
 SOME_NUMBERS = 0.1
-"""That share for columns with fewer than ``SEVERAL_WORDS`` distinct words that are not numbers."""
+"""The same share for columns with fewer than ``SEVERAL_WORDS`` distinct texts that are not numbers."""
 SEVERAL_WORDS = 3
 SEVERAL_TEXTS = 20
-"""Of fewer different texts one that is no amount, or no date, is no mistake: the column holds categories."""
+"""The number of distinct texts from which on a text that is not an amount, or not a date, may count as a mistake; columns
+with fewer texts are categories.
+"""
 _LIKE_A_NUMBER = r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$"
 SOME_WRONG_DAYS = 0.5
-"""From this share of impossible dates on a column of text is not taken for dates."""
+"""The share of impossible dates from which on a column of text does not count as dates."""
 SHAPES = {
     form: "^" + "".join(_DIGITS.get(part, re.escape(part)) for part in re.split("(%.)", form)) + "$" for form in DATES
 } | {ISO: r"^\d{4}-\d{2}-\d{2}(?:[T ][\d:.]+(?:Z|[+-][\d:]+)?)?$"}
-"""Patterns of texts that may be dates, by form; the day need not exist."""
+"""Patterns of texts that look like dates, by format; the day need not exist."""
 LEADING_ZERO = r"^0\d+$"
-"""A number that is written like this is a code, such as a zip code: it stays text."""
+"""The pattern of numbers that count as codes, such as zip codes, and are read as text."""
 FIRST_TIME, LAST_TIME = 1_000_000_000, 4_102_444_800
-"""Seconds since 1970: of September 2001, when they got ten digits, and of the end of 2099."""
+"""The range of whole numbers that may be seconds since 1970: from September 2001 (ten digits) to the end of 2099."""
 LEAST_ID = 1000
-"""Whole numbers up to this are taken for quantities even if no two rows have the same."""
+"""Columns whose whole numbers do not exceed this one count as quantities, not as ids, even if all differ."""
 TEXT_KEPT = {
     CATEGORY: "one-hot; --column {0}=hash hashes it",
     HASHED: "hashed; --column {0}=category makes a column of each value",
@@ -103,19 +105,19 @@ def plan_schema(
     *,
     notices: dict[str, int] | None = None,
 ) -> Schema:
-    """Decide what becomes of each column by its type, its first values (``samples``) and the options.
+    """Return the schema of a table, inferred from the types, the first values (``samples``) and the options.
 
-    ``code`` is the error code for a column that holds no numbers. Index columns of pandas are left out, and counted in
-    ``notices``. Categories have no values yet. Raises UsageError, DataError.
+    ``code``: the error code for a column that does not hold numbers. Index columns of pandas are left out and noted in
+    ``notices``. Categories have no values yet; ``Schema.complete`` adds them. Raises UsageError, DataError.
     """
     names = list(column_types)
     stated_kinds = stated_columns(options)
     _check_options(names, options, where, stated_kinds)
-    asked = {*named_columns(options), *stated_kinds}
-    index = [name for name in names if name not in asked and _is_index(name, (samples or {}).get(name))]
+    named = {*named_columns(options), *stated_kinds}
+    index = [name for name in names if name not in named and _is_index(name, (samples or {}).get(name))]
     label = label_of(names if options.label in names else [n for n in names if n not in index], options.label, where)
     index = [name for name in index if name != label]
-    _note_index(names, index, {*asked, label}, {} if notices is None else notices)
+    _note_index(names, index, {*named, label}, {} if notices is None else notices)
     roles = {"--label": label, "--weight": options.weight, "--id": options.id_column, "--split-by": options.split_by}
     for option, name in roles.items():
         if name is not None:
@@ -125,18 +127,18 @@ def plan_schema(
     for name in (name for name in names if name not in left_out):
         sample = (samples or {}).get(name)
         stated = stated_kinds.get(name) or (() if sample is None else recognize(name, sample, options))
-        if not stated and name not in asked and _are_numbers_with_mistakes(column_types[name], sample, options):
+        if not stated and name not in named and _are_numbers_with_mistakes(column_types[name], sample, options):
             stated = AMOUNT, "", "unasked"
         try:
             if DROP not in stated:
                 _check_type(name, column_types[name], f"leave it out with --drop {shell_word(name)}", where, code)
-            made = (
+            encoded = (
                 _columns_of_kind(name, options, *stated)
                 if stated
                 else _columns_by_type(name, column_types[name], options, where, code)
             )
-            zone = _zone(made, column_types[name], sample)
-            columns += [replace(column, zone=zone) for column in made] if zone else made
+            zone = _zone(encoded, column_types[name], sample)
+            columns += [replace(column, zone=zone) for column in encoded] if zone else encoded
         except DataError as error:
             if options.undecided is None:
                 raise
@@ -159,8 +161,8 @@ def plan_schema(
 
 
 def _check_options(names: Sequence[str], options: SourceOptions, where: str, stated: Iterable[str]) -> None:
-    """Raise DataError E-SCHEMA for an option that names a column which is not there."""
-    asked: dict[str, Iterable[str | None]] = {
+    """Raise DataError E-SCHEMA for an option that names a column that the table does not have."""
+    named: dict[str, Iterable[str | None]] = {
         "--drop": options.drop,
         "--categorical": options.categorical,
         "--calendar": options.calendar,
@@ -170,43 +172,44 @@ def _check_options(names: Sequence[str], options: SourceOptions, where: str, sta
         "--split-by": [options.split_by],
         "--split-after": [_split_column(options) if options.split_after else None],
     }
-    for option, wanted in asked.items():
+    for option, wanted in named.items():
         check_named([name for name in wanted if name is not None], names, option, where)
 
 
 def named_columns(options: SourceOptions) -> set[str | None]:
-    """Return the columns that options name, without those of ``stated_columns``; the label may be 'first' or 'last'."""
+    """Return the names in options other than --column and --text; that of the label may be 'first' or 'last'."""
     roles = {options.label, options.weight, options.id_column, _split_column(options)}
     crossed = {part for text in options.cross for part in text.split("*")}
     return {*roles, *options.drop, *options.categorical, *options.calendar, *crossed}
 
 
 def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
-    """Return the kinds that --column and --text state, by column: the kind, and the form of dates, amounts and text.
+    """Return the kinds that --column and --text give, by column: the kind, and the format of dates, amounts and text.
 
     Raises UsageError.
     """
-    found = {}
-    for said in options.columns_as:
-        column, equals, kind = said.rpartition("=")
+    kinds = {}
+    for argument in options.columns_as:
+        column, equals, kind = argument.rpartition("=")
         stated = _parse_kind(kind) if equals else None
         if stated is None:
             known = f"{', '.join(KINDS)}; a date as date:FORM with one of {' '.join(DATES)}; characters as chars:2-4"
-            raise UsageError(f"--column {quote(said)} is not NAME=KIND", hint=f"kinds are {known}")
-        found[column] = stated
-    for said in options.text:
-        column, _, form = said.partition("=")
+            raise UsageError(f"--column {quote(argument)} is not NAME=KIND", hint=f"kinds are {known}")
+        kinds[column] = stated
+    for argument in options.text:
+        column, _, form = argument.partition("=")
         stated = _parse_kind(form or "words")
         if stated is None or stated[0] != TEXT:
             raise UsageError(
-                f"--text {quote(said)} is not NAME=words or NAME=chars:2-4", hint=f"write it as --text {column}=words"
+                f"--text {quote(argument)} is not NAME=words or NAME=chars:2-4",
+                hint=f"write it as --text {column}=words",
             )
-        found[column] = stated
-    return found
+        kinds[column] = stated
+    return kinds
 
 
 def _parse_kind(kind: str) -> tuple[str, str] | None:
-    """Parse a kind of --column into kind and form; None where it is unknown."""
+    """Parse a kind of --column into kind and format; return None if it is unknown."""
     if is_form(kind):
         return TEXT, kind
     kind, _, form = kind.partition(":")
@@ -228,7 +231,7 @@ def is_unnamed(name: str) -> bool:
 
 
 def _is_index(name: str, sample: Any) -> bool:
-    """Whether a column holds row numbers of a data frame: by name, or as distinct whole numbers without one."""
+    """Return whether a column is the index of a data frame: by its name, or as distinct integers without a name."""
     if is_index_level(name):
         return True
     if not is_unnamed(name) or sample is None:
@@ -238,58 +241,62 @@ def _is_index(name: str, sample: Any) -> bool:
     return len(sample.unique()) == len(sample) > 0
 
 
-def _note_index(names: Sequence[str], index: Sequence[str], asked: set[str | None], notices: dict[str, int]) -> None:
-    """Count index columns of pandas, which are left out, and other columns without a name, which are not."""
+def _note_index(names: Sequence[str], index: Sequence[str], named: set[str | None], notices: dict[str, int]) -> None:
+    """Add notices for index columns of pandas, which are left out, and for other columns without a name, which are
+    features; ``named``: the columns that options name.
+    """
     for name in index:
-        kept = f"--column {shell_word(f'{name}=number')} keeps it"
-        notices[f"column of row numbers, the index of a data frame, is left out: {quote(name)}; {kept}"] = 1
+        advice = f"--column {shell_word(f'{name}=number')} keeps it"
+        notices[f"column of row numbers, the index of a data frame, is left out: {quote(name)}; {advice}"] = 1
     for name in names:
-        if is_unnamed(name) and name not in index and name not in asked:
+        if is_unnamed(name) and name not in index and name not in named:
             notices[
                 f"column without a name is a feature: {quote(name)}; --column {shell_word(f'{name}=drop')} leaves it out"
             ] = 1
 
 
 def _zone(columns: Sequence[Column], kind: pa.DataType, sample: Any) -> str:
-    """The time zone of a column of points in time, by its type or its first texts; empty where it has none."""
+    """Return the time zone of a column of points in time, from its type or its first texts; empty if it has none."""
     if not columns or columns[0].kind not in (YEARS, *CALENDAR):
         return ""
     return getattr(kind, "tz", None) or ("" if sample is None or not is_text(sample.type) else zone_of(sample))
 
 
 def _split_column(options: SourceOptions) -> str | None:
-    """The column by which rows are held out."""
+    """Return the column by which rows are held out; None if there is none."""
     return options.split_by or (options.split_after or "").partition("=")[0] or None
 
 
 def _split_only(options: SourceOptions, stated: Iterable[str]) -> set[str | None]:
-    """The column of groups, unless it is stated to be a feature: a group says nothing about other groups."""
+    """Return the set of the column of groups, which is not a feature, because the groups of new rows are different ones;
+    the empty set if options make it a feature.
+    """
     return {options.split_by} - {*stated, *options.categorical}
 
 
 def recognize(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]:
-    """Return the kind of a column by its values; empty where its type or an option decides."""
+    """Return kind, format and mark of a column, recognized by its values; empty if its type or an option decides."""
     if name in (*options.categorical, *options.calendar) or (is_text(sample.type) and ALL_TEXT in options.categorical):
         return ()
     if str(sample.type) == "bool":
         return BOOLEAN, ""
     if str(sample.type).startswith(("timestamp", "date")):
         return DATE, "iso", "unasked"
-    found = recognize_text(sample) if is_text(sample.type) else ("", "")
-    if found[0] == CATEGORY and options.hash_bits is not None:
+    recognized = recognize_text(sample) if is_text(sample.type) else ("", "")
+    if recognized[0] == CATEGORY and options.hash_bits is not None:
         return HASH, ""
-    return (*found, "unasked") if found[0] else ()
+    return (*recognized, "unasked") if recognized[0] else ()
 
 
 def recognize_text(sample: Any) -> tuple[str, str]:
-    """Return the kind of a column of text and, for dates, their form; empty where it cannot be told."""
-    every = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
-    texts = _drop_words(every, WORDS)
+    """Return the kind of a column of text and the format of its values; empty if the kind cannot be inferred."""
+    distinct = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
+    texts = _drop_words(distinct, WORDS)
     if len(texts) and parse_booleans_or_null(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
         return BOOLEAN, ""
-    texts = _drop_words(every, (*WORDS, *NUMBER_WORDS))
+    texts = _drop_words(distinct, (*WORDS, *NUMBER_WORDS))
     if not len(texts):
-        return (CATEGORY, "") if len(every) else ("", "")
+        return (CATEGORY, "") if len(distinct) else ("", "")
     amounts = parse_amounts_or_null(texts)
     if amounts.null_count == 0 or _are_amounts_with_mistakes(texts, amounts):
         is_code = pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py()
@@ -297,7 +304,7 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     commas = pc.any(pc.match_substring(texts, ",")).as_py()
     if (
         commas and parse_amounts_or_null(texts, comma=True).null_count == 0
-    ):  # "1,234" alone is a thousand, not one and a quarter
+    ):  # tried after points: "1,234" alone is more likely a thousand than one and a quarter
         return AMOUNT, DECIMAL_COMMA
     forms = [form for form in DATES if parse_dates_or_null(texts, form).null_count == 0]
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
@@ -312,41 +319,41 @@ def recognize_text(sample: Any) -> tuple[str, str]:
 
 
 def _are_amounts_with_mistakes(texts: Any, parsed: Any) -> bool:
-    """Whether nearly all texts are amounts, most of them written as no plain number is."""
-    written = pc.sum(pc.invert(pc.match_substring_regex(texts, r"^[+-]?[\d.]*$"))).as_py()
-    return 2 * written > len(texts) and _are_nearly_all(parsed)
+    """Return whether nearly all texts are amounts, and most of them are not plain numbers."""
+    not_plain = pc.sum(pc.invert(pc.match_substring_regex(texts, r"^[+-]?[\d.]*$"))).as_py()
+    return 2 * not_plain > len(texts) and _are_nearly_all(parsed)
 
 
 def _are_numbers_with_mistakes(kind: pa.DataType, sample: Any, options: SourceOptions) -> bool:
-    """Whether a column of text whose kind no option states holds numbers, but for rows that are to be left out."""
+    """Return whether a column of text, whose kind no option gives, holds numbers except in rows that will be left out."""
     if options.on_bad_line != "skip" or sample is None or not is_text(kind) or sample.null_count == len(sample):
         return False
     return ALL_TEXT not in options.categorical and options.hash_bits is None and recognize_text(sample) == ("", "")
 
 
 def _are_nearly_all(parsed: Any) -> bool:
-    """Return whether so few of many different texts cannot be read that these are mistakes."""
+    """Return whether enough distinct texts were parsed that the others, which are null, count as mistakes."""
     return len(parsed) >= SEVERAL_TEXTS and parsed.null_count <= (1 - MOSTLY_NUMBERS) * len(parsed)
 
 
 def _drop_words(texts: Any, words: tuple[str, ...]) -> Any:
-    """Return the texts that are not among some words."""
+    """Return the texts that are not in ``words``."""
     return texts.filter(pc.invert(pc.is_in(texts, value_set=pa.array(words))))
 
 
 def _are_dates_with_mistakes(texts: Any, form: str) -> bool:
-    """Whether nearly all texts are dates of a form, and the others are days that no month has: 2020-02-30."""
-    wrong = texts.filter(parse_dates_or_null(texts, form).is_null())
-    return len(wrong) < SOME_WRONG_DAYS * len(texts) and pc.all(pc.match_substring_regex(wrong, SHAPES[form])).as_py()
+    """Return whether most texts are dates of a format, and the others look like dates that do not exist: 2020-02-30."""
+    others = texts.filter(parse_dates_or_null(texts, form).is_null())
+    return len(others) < SOME_WRONG_DAYS * len(texts) and pc.all(pc.match_substring_regex(others, SHAPES[form])).as_py()
 
 
 def _day_orders(forms: list[str]) -> set[str]:
-    """Return the orders of day and month in forms of dates: 03/04 may be a day in March or in April."""
+    """Return the orders of day and month in formats of dates; if there are two, 03/04 is ambiguous."""
     return {form[:2] if "/" in form else "" for form in forms}
 
 
 def _columns_of_kind(name: str, options: SourceOptions, kind: str, form: str, unasked: str = "") -> list[Column]:
-    """The feature columns of a column whose kind is stated or recognized."""
+    """Return the encoding of a column whose kind is given or recognized: several ``Column`` for a date, none for DROP."""
     by_values = bool(unasked)
     if kind in (DATE, EPOCH_SECONDS):
         form = EPOCH_SECONDS if kind == EPOCH_SECONDS else form
@@ -359,13 +366,15 @@ def _columns_of_kind(name: str, options: SourceOptions, kind: str, form: str, un
 
 
 def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: str) -> Column:
-    """The column whose values are those of several columns of words together. Raises UsageError, DataError E-SCHEMA."""
+    """Return the column of a cross, whose values are the combinations of the values of several categories. Raises
+    UsageError, DataError E-SCHEMA.
+    """
     parts = tuple(text.split("*"))
     if len(parts) < 2 or len(set(parts)) < len(parts):
         raise UsageError(f"--cross {quote(text)} is not two columns", hint="write it as --cross a*b")
     check_named(parts, names, "--cross", where)
-    words = {column.name for column in columns if column.kind in (CATEGORY, HASHED, BOOLEAN)}
-    if others := [part for part in parts if part not in words]:
+    categories = {column.name for column in columns if column.kind in (CATEGORY, HASHED, BOOLEAN)}
+    if others := [part for part in parts if part not in categories]:
         raise UsageError(
             f"--cross {quote(text)}: column {quote(others[0])} does not hold categories",
             hint="pass --column " + ",".join(f"{shell_word(name)}=category" for name in others),
@@ -403,50 +412,56 @@ def _columns_by_type(name: str, kind: pa.DataType, options: SourceOptions, where
 
 def _calendar(name: str, kind: pa.DataType, where: str, code: str) -> list[Column]:
     if not (types.is_timestamp(kind) or types.is_date(kind)):
-        found = f"column {quote(name)} of {where} holds {kind}, not points in time"
-        raise DataError(found, code=code, hint="--calendar is for dates and timestamps")
+        message = f"column {quote(name)} of {where} holds {kind}, not points in time"
+        raise DataError(message, code=code, hint="--calendar is for dates and timestamps")
     parts = ("month", "weekday", "hour") if types.is_timestamp(kind) else ("month", "weekday")
     return [Column(name, part, CALENDAR[part]) for part in parts]
 
 
-def same_columns(first: Iterable[str], other: Iterable[str], names: tuple[str, str]) -> None:
-    """Raise DataError E-SCHEMA naming the difference when two files do not have the same columns."""
-    mine, theirs = set(first), set(other)
-    if mine != theirs:
-        only = [f"{quote(column)} is only in {names[0]}" for column in sorted(mine - theirs)[:3]]
-        only += [f"{quote(column)} is only in {names[1]}" for column in sorted(theirs - mine)[:3]]
-        raise DataError(f"the columns differ: {'; '.join(only)}", code="E-SCHEMA", hint="ingest files of one table")
+def check_same_columns(first: Iterable[str], other: Iterable[str], names: tuple[str, str]) -> None:
+    """Raise DataError E-SCHEMA with the difference if two files have different columns; ``names``: those of the files."""
+    first_columns, other_columns = set(first), set(other)
+    if first_columns != other_columns:
+        differences = [f"{quote(column)} is only in {names[0]}" for column in sorted(first_columns - other_columns)[:3]]
+        differences += [
+            f"{quote(column)} is only in {names[1]}" for column in sorted(other_columns - first_columns)[:3]
+        ]
+        message = f"the columns differ: {'; '.join(differences)}"
+        raise DataError(message, code="E-SCHEMA", hint="ingest files of one table")
 
 
 def describe_proposals(schema: Schema, planned: Schema, census: TableCensus, samples: JsonMapping) -> list[str]:
-    """Return a line of text for each column whose kind was decided by its values."""
-    now = {c.name: c.kind for c in schema.columns if c.kind in (CATEGORY, HASHED)}
+    """Return a line of text for each column whose kind was inferred from its values; ``planned``: the schema before the
+    values of categories were counted.
+    """
+    final_kinds = {c.name: c.kind for c in schema.columns if c.kind in (CATEGORY, HASHED)}
     lines = []
     for column in planned.columns:
         word = shell_word(column.name)
         if column.unasked and column.kind == CATEGORY:
-            what = "cross" if column.parts else "text"
-            decided = TEXT_KEPT[now.get(column.name)].format(word)
+            content = "cross" if column.parts else "text"
+            decision = TEXT_KEPT[final_kinds.get(column.name)].format(word)
             if column.parts:
-                decided = decided.partition(";")[0]
-            lines.append(f"column {quote(column.name)}: {what}, {census.values[column.name].describe()}: {decided}")
+                decision = decision.partition(";")[0]
+            counts = census.values[column.name].describe()
+            lines.append(f"column {quote(column.name)}: {content}, {counts}: {decision}")
         elif column.unasked and column.kind in BECOMES:
             lines.append(
-                f"column {quote(column.name)}: {_describe_written(column, samples)}; --column {word}=KIND says otherwise"
+                f"column {quote(column.name)}: {_describe_parsed(column, samples)}; --column {word}=KIND says otherwise"
             )
     return [*lines, *_describe_numbers(planned, samples)]
 
 
-def _describe_written(column: Column, samples: JsonMapping) -> str:
-    what, becomes = BECOMES[column.kind]
+def _describe_parsed(column: Column, samples: JsonMapping) -> str:
+    content, becomes = BECOMES[column.kind]
     if column.form == DECIMAL_COMMA:
-        what += " with a decimal comma"
+        content += " with a decimal comma"
     example = first_text(samples.get(column.name))
-    return f"{what}{'' if example is None else f' such as {quote(example, 40)}'}: {becomes}"
+    return f"{content}{'' if example is None else f' such as {quote(example, 40)}'}: {becomes}"
 
 
 def first_text(sample: Any) -> str | None:
-    """Return the first value of a column as text; None where there is none."""
+    """Return the first value of a column as text; None if it has no value."""
     values = None if sample is None else pc.drop_null(sample)
     return None if values is None or not len(values) else str(values[0].as_py())
 
@@ -462,11 +477,12 @@ def _describe_numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
         name, word = quote(column.name), shell_word(column.name)
         if looks_like_times(sample):
             first = datetime.fromtimestamp(pc.min(sample).as_py(), UTC).date()
-            what = f"whole numbers that could be seconds since 1970, from {first} on"
-            yield f"column {name}: {what}: a number; --column {word}=epoch makes dates of them"
+            content = f"whole numbers that could be seconds since 1970, from {first} on"
+            yield f"column {name}: {content}: a number; --column {word}=epoch makes dates of them"
         elif looks_like_ids(sample):
-            what = "whole numbers, nearly all unique, as ids are"
-            yield f"column {name}: {what}: a number; --drop {word} leaves it out, --id {word} keeps it beside predictions"
+            content = "whole numbers, nearly all unique, as ids are"
+            advice = f"--drop {word} leaves it out, --id {word} keeps it beside predictions"
+            yield f"column {name}: {content}: a number; {advice}"
 
 
 def looks_like_times(sample: Any) -> bool:
@@ -489,23 +505,24 @@ def looks_like_ids(sample: Any) -> bool:
 
 
 class Samples(Mapping[str, Any]):
-    """The first values of each column of a table, by name; of a wide table only those of the columns read last.
+    """The first values of each column of a table, by name, read when they are used.
 
-    Neighboring columns are read together, so that going through all columns in order reads each once.
+    ``together`` neighboring columns are read at once, and only the last such group stays in memory: iterating over all
+    columns in order reads each once.
     """
 
     def __init__(self, names: Sequence[str], together: int, read: Callable[[list[str]], Mapping[str, Any]]) -> None:
         self._names, self._together, self._read = names, together, read
         self._places = {name: place for place, name in enumerate(names)}
-        self._near: Mapping[str, Any] = {}
+        self._group: Mapping[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
         """Return the values of a column as an Arrow array. Raises KeyError, and what reading raises."""
-        if name not in self._near:
+        if name not in self._group:
             start = self._places[name] // self._together * self._together
-            self._near = {}  # before the next ones are made
-            self._near = self._read(list(self._names[start : start + self._together]))
-        return self._near[name]
+            self._group = {}  # freed before the next group is read
+            self._group = self._read(list(self._names[start : start + self._together]))
+        return self._group[name]
 
     def __iter__(self) -> Iterator[str]:
         """Iterate over the names."""

@@ -148,7 +148,7 @@ class SourceFile:
     """The bytes on disk that were read so far, for the progress display."""
     compression: str = ""
     """'gzip', 'bzip2', 'xz', 'zstd', or empty."""
-    oddities: tuple[str, ...] = ()
+    text_notices: tuple[str, ...] = ()
     """Notices about the text of the file, such as a missing final newline; set at its end."""
 
     @property
@@ -156,7 +156,7 @@ class SourceFile:
         """The rows that were read from the file, including those that were left out."""
         return self.rows + self.skipped
 
-    def take(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
+    def count_batch(self, batch: Batch, rows: int, notices: dict[str, int]) -> bool:
         """Count a batch that was encoded from ``rows`` rows of the file; return whether it has any rows."""
         from streamsvm.rows import row_count
 
@@ -183,7 +183,7 @@ class Rejects:
     lines: list[tuple[str, int, str, str]] = field(default_factory=list)
     """The file, line number, code and reason of each bad line."""
     count: int = 0
-    read: int = 0
+    lines_read: int = 0
     """The lines that were read, good and bad."""
 
     def add(self, name: str, number: int, error: DataError) -> None:
@@ -196,8 +196,8 @@ class Rejects:
 
     def check(self, share: float, *, last: bool = False) -> None:
         """Raise DataError E-BAD-LINES if more than ``share`` of the lines are bad. ``last``: no lines follow."""
-        if (last or self.read >= LINES_BEFORE_JUDGING) and self.count > share * self.read:
-            message = f"{self.count} of {self.read} lines cannot be read, {100 * share:g} % are allowed"
+        if (last or self.lines_read >= LINES_BEFORE_JUDGING) and self.count > share * self.lines_read:
+            message = f"{self.count} of {self.lines_read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
             raise DataError(f"{message}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
 
@@ -217,4 +217,4 @@ class Rejects:
     def clear(self) -> None:
         """Remove all lines, before the files are read again."""
         self.lines.clear()
-        self.count = self.read = 0
+        self.count = self.lines_read = 0

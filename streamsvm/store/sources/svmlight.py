@@ -21,7 +21,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Float64
-from streamsvm.store.sources.byte_stream import BLOCK, Input, line_blocks, oddities_of
+from streamsvm.store.sources.byte_stream import BLOCK, Input, line_blocks, text_notices_of
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import map_in_order, read_ahead
 from streamsvm.store.sources.source import BaseSource, SourceFile
@@ -98,14 +98,14 @@ class SvmlightSource(BaseSource):
                 batch, block_lines = self._count(clean, stream.name), clean.lines
             lines += block_lines
             file.read = stream.disk_position
-            self._options.rejects.read += block_lines
+            self._options.rejects.lines_read += block_lines
             self._options.rejects.check(bad_share(self._options.max_bad))
             if len(batch.labels) or batch.X.indptr.size > 1:  # type: ignore[union-attr]
                 file.rows += len(batch.X.indptr) - 1  # type: ignore[union-attr]
                 yield batch
         self._options.rejects.check(bad_share(self._options.max_bad), last=True)
-        for oddity in oddities_of(stream):
-            self.count(oddity)
+        for notice in text_notices_of(stream):
+            self.count(notice)
 
     def _parse_batch(self, text: bytes, name: str, lines: int) -> tuple[Batch, int]:
         """Parse a block that follows ``lines`` lines of the file; return its rows and its number of lines."""
