@@ -1,16 +1,17 @@
 """Read ranges of items of an array that is stored as equal units, each at a byte offset of some file.
 
-A *chunk* of a store is a range of rows, and so a range of items of every array. In dense arrays each range is a unit; in
-CSR arrays a range may begin and end inside a unit. Both cases are read alike: a range is read as segments of units into
-one contiguous buffer, and the caller compares its crc32c with that in the manifest. The range of the last chunk extends
-over the padding of the last unit, which must be zeros. In a Zarr store a unit's file ends with the crc32c of the unit; a
-range that includes the end of a unit compares it, too. One pass over the data therefore verifies every byte of every unit.
+A *chunk* of a store is a range of rows, and so a range of items of every array. In dense arrays each range is a unit;
+in CSR arrays a range may begin and end inside a unit. Both cases are read alike: a range is read as segments of units
+into one contiguous buffer, and the caller compares its crc32c with that in the manifest. The range of the last chunk
+extends over the padding of the last unit, which must be zeros. In a Zarr store a unit's file ends with the crc32c of
+the unit; a range that includes the end of a unit compares it, too. One pass over the data therefore verifies every byte
+of every unit.
 
-**Direct I/O**: large stores are read past the page cache (O_DIRECT). A read through the cache allocates pages, copies them
-and drops them again, which takes three to four times the processor seconds of the transfer itself. With direct I/O the
-disk writes into the caller's buffer; address, offset and length must be multiples of ``ALIGNED``. All complete blocks of
-a segment are therefore read into the buffer, and the last, incomplete block is copied from a page of its own. File
-systems that refuse direct I/O (tmpfs, some network file systems) are read through the cache.
+**Direct I/O**: large stores are read past the page cache (O_DIRECT). A read through the cache allocates pages, copies
+them and drops them again, which takes three to four times the processor seconds of the transfer itself. With direct I/O
+the disk writes into the caller's buffer; address, offset and length must be multiples of ``ALIGNED``. All complete
+blocks of a segment are therefore read into the buffer, and the last, incomplete block is copied from a page of its own.
+File systems that refuse direct I/O (tmpfs, some network file systems) are read through the cache.
 
 **Transient errors**: a read that fails with EIO is repeated up to three times. A network file system whose server was
 restarted answers ESTALE for a file that is open; such a file is opened and read again, up to three times, and its size
@@ -37,8 +38,8 @@ from streamsvm.store.format.arrays import ArraySpec
 CRC_BYTES = 4
 HINT = "restore the file, or ingest again"
 ALIGNED = 4096
-"""Bytes of a block for direct I/O, at least those of any disk in use. A disk with larger blocks refuses direct I/O and is
-read through the cache.
+"""Bytes of a block for direct I/O, at least those of any disk in use. A disk with larger blocks refuses direct I/O and
+is read through the cache.
 """
 REFUSED = (errno.EINVAL, errno.EOPNOTSUPP)
 """The errors by which a file system refuses direct I/O."""
@@ -107,10 +108,11 @@ def pad_stop(spec: ArraySpec, stop: int) -> int:
 
 
 def read_range(array: UnitArray, start: int, stop: int, into: memoryview, *, past_cache: bool = False) -> None:
-    """Read items [start, stop) into ``into``; verify the sizes of files and, at the end of a unit, the crc stored there.
+    """Read items [start, stop) into ``into``; verify the sizes of files and, at the end of a unit, the crc stored
+    there.
 
-    ``past_cache``: use direct I/O if the file system supports it. Raises DataError when a unit is missing or its file has
-    another size or crc; StorageError when a read fails.
+    ``past_cache``: use direct I/O if the file system supports it. Raises DataError when a unit is missing or its file
+    has another size or crc; StorageError when a read fails.
     """
     filled = 0
     for segment in find_segments(array.spec, start, stop):
@@ -197,8 +199,8 @@ def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
 def read_past_cache(descriptor: int, into: memoryview, tail: bytearray, offset: int) -> bool:
     """Fill ``into`` and then ``tail`` from ``offset`` on with direct I/O, and return whether that was possible.
 
-    If not, the caller reads through the cache. It returns False, too, if the file ends early, so that the read through the
-    cache raises the error. Raises OSError for errors of the disk.
+    If not, the caller reads through the cache. It returns False, too, if the file ends early, so that the read through
+    the cache raises the error. Raises OSError for errors of the disk.
     """
     whole_blocks = len(into) // ALIGNED * ALIGNED
     if offset % ALIGNED or not whole_blocks or np.frombuffer(into, np.uint8).ctypes.data % ALIGNED:

@@ -4,14 +4,14 @@ store is opened; they are read by ``preadv``.
 STORE/manifest.json       written last
 STORE/part-00000.h5       X (dense) or X/{data,indices,indptr} (CSR in the AnnData encoding), y, weight: of some chunks
 
-A part is complete in itself: its indptr begins at 0, its last units are padded with zeros. The manifest holds the crc32c
-of the values of every chunk, and one of all other bytes of a part (its index: HDF5's metadata), which is verified before
-the HDF5 library parses them.
+A part is complete in itself: its indptr begins at 0, its last units are padded with zeros. The manifest holds the
+crc32c of the values of every chunk, and one of all other bytes of a part (its index: HDF5's metadata), which is
+verified before the HDF5 library parses them.
 
 The HDF5 library does not handle a full disk: it may report the error only when the file is closed, keep the descriptor
-open, and crash at the end of the process. The error is therefore hidden from it: it writes through ``_ErrorHidingFile``,
-which keeps the first error and drops all later writes. A killed writer loses at most one part: a part is written under a
-temporary name, closed, made durable, opened and read again, and only then renamed.
+open, and crash at the end of the process. The error is therefore hidden from it: it writes through
+``_ErrorHidingFile``, which keeps the first error and drops all later writes. A killed writer loses at most one part: a
+part is written under a temporary name, closed, made durable, opened and read again, and only then renamed.
 """
 
 from __future__ import annotations
@@ -347,8 +347,8 @@ class KnownPart:
         """Do nothing: the file is durable."""
 
     def close(self, chunks: int, _columns: int) -> PartFile:
-        """Compare the checksums of the units with those of the file. Raises DataError E-SOURCE if they differ, since the
-        source has changed then.
+        """Compare the checksums of the units with those of the file. Raises DataError E-SOURCE if they differ, since
+        the source has changed then.
         """
         if self.crcs != self._expected or chunks != self._file.chunks:
             message = f"the source does not give the rows of {self._path}, which an earlier run has written from it"

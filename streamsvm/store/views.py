@@ -208,9 +208,9 @@ class CachedChunks(_CachedStore):
 class Resident(_CachedStore):
     """A store that is read into memory as one chunk; ``prepare`` is applied once to the rows of each chunk.
 
-    Its rows are visited in an order that is random over all of the data. Online solvers, which update w row by row, profit
-    from it: if they visit chunk after chunk, each chunk pulls w, and above all the bias, toward its own optimum, and they
-    need many more passes.
+    Its rows are visited in an order that is random over all of the data. Online solvers, which update w row by row,
+    profit from it: if they visit chunk after chunk, each chunk pulls w, and above all the bias, toward its own optimum,
+    and they need many more passes.
     """
 
     def __init__(self, store: Store, prepare: Callable[[Rows], Rows]) -> None:
@@ -315,8 +315,8 @@ class Section(_ChunkSelection):
 class SelectedRows(_ChunkSelection):
     """The rows of another store where ``chosen`` (n,) is true, in its order; chunks without such rows are never read.
 
-    ``codes`` (n,): the class code of every row of the other store. ``layout.nonzeros`` counts all entries of a chunk, even
-    if only some of its rows are chosen, and so is an upper bound. Raises DataError E-EMPTY if no row is chosen.
+    ``codes`` (n,): the class code of every row of the other store. ``layout.nonzeros`` counts all entries of a chunk,
+    even if only some of its rows are chosen, and so is an upper bound. Raises DataError E-EMPTY if no row is chosen.
     """
 
     selection = None
@@ -359,7 +359,8 @@ CHUNK_BYTES = 4 << 20
 
 
 class SlicedStore:
-    """An array object as a store, whose chunks are slices ``X[start:stop]``; ``codes``: the class code of each row (n,).
+    """An array object as a store, whose chunks are slices ``X[start:stop]``; ``codes``: the class code of each row
+    (n,).
 
     The array may be a memory map, of h5py, of Zarr or of scipy.sparse. Only one slice at a time is copied. An offset is
     subtracted from columns that float32 cannot represent, as ingest does. Raises DataError.

@@ -69,8 +69,8 @@ def _is_own_store(path: Path) -> bool:
 def open_foreign(path: Path, kind: str, keys: Keys) -> Foreign:
     """Open the arrays of features and labels that ``keys`` names.
 
-    ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError and MissingError for faults of the files, UsageError if
-    the required labels are missing.
+    ``kind`` is 'zarr' or 'hdf5'. Raises DataError, SecurityError and MissingError for faults of the files, UsageError
+    if the required labels are missing.
     """
     from streamsvm.store.foreign.hdf5_files import open_hdf5_file
     from streamsvm.store.foreign.zarr_files import open_zarr_directory

@@ -1,4 +1,6 @@
-"""HDF5 files of other programs as ``ForeignFile``: h5py reads them after ``store.hdf5_checks`` has checked their datasets."""
+"""HDF5 files of other programs as ``ForeignFile``: h5py reads them after ``store.hdf5_checks`` has checked their
+datasets.
+"""
 
 from __future__ import annotations
 

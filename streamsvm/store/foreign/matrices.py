@@ -1,8 +1,9 @@
 """Matrices, labels and names of columns in HDF5 files and Zarr directories of other programs.
 
-A file is a tree of groups and arrays (``ForeignFile``), an array is read by rows (``RowArray``), and a matrix of features
-is dense, CSR or CSC (``Features``). AnnData stores a sparse matrix, categories, a table, or values with a mask of missing
-ones as a group of several arrays, and MATLAB stores a sparse matrix so; the attributes of the group tell which it is.
+A file is a tree of groups and arrays (``ForeignFile``), an array is read by rows (``RowArray``), and a matrix of
+features is dense, CSR or CSC (``Features``). AnnData stores a sparse matrix, categories, a table, or values with a mask
+of missing ones as a group of several arrays, and MATLAB stores a sparse matrix so; the attributes of the group tell
+which it is.
 """
 
 from __future__ import annotations
@@ -123,8 +124,8 @@ class ForeignFile(Protocol):
         ...
 
     def array(self, key: str, *, may_lack_chunks: bool = False) -> RowArray:
-        """Open an array. With ``may_lack_chunks``, missing chunks are read as fill values: Zarr does not write chunks that
-        hold nothing else.
+        """Open an array. With ``may_lack_chunks``, missing chunks are read as fill values: Zarr does not write chunks
+        that hold nothing else.
 
         Raises DataError, SecurityError.
         """
@@ -162,8 +163,8 @@ def features_of(file: ForeignFile, key: str) -> Features:
 
 
 def labels_of(file: ForeignFile, key: str) -> RowArray | None:
-    """Return the labels at a key: an array, or a group of categories or of values with a mask; None if there is no member
-    ``key``. Raises DataError E-LAYOUT for other groups.
+    """Return the labels at a key: an array, or a group of categories or of values with a mask; None if there is no
+    member ``key``. Raises DataError E-LAYOUT for other groups.
     """
     kind = file.kind(key)
     if kind is None:
@@ -206,7 +207,9 @@ def names_of(file: ForeignFile, key: str, columns: int) -> tuple[str, ...] | Non
 
 
 def _values(file: ForeignFile, key: str, most: int | None = MOST_CATEGORIES) -> Array:
-    """Return all values of an array, or of a group of text with a mask. Raises DataError E-LIMIT for more than ``most``."""
+    """Return all values of an array, or of a group of text with a mask. Raises DataError E-LIMIT for more than
+    ``most``.
+    """
     if file.kind(key) == "group" and {"codes", "categories"} & set(file.members(key)):
         raise DataError(
             f"{quote(key)} of {file.name} holds codes, not values", code="E-LAYOUT", hint="write the file again"
@@ -249,7 +252,8 @@ class DenseRows:
 
 
 class SparseRows:
-    """The features of a CSR matrix, stored as ``data``, ``indices`` and ``indptr`` as AnnData writes it; a ``Features``.
+    """The features of a CSR matrix, stored as ``data``, ``indices`` and ``indptr`` as AnnData writes it; a
+    ``Features``.
 
     Every ``step``-th entry of the indptr stays in memory.
     """
@@ -312,8 +316,8 @@ class SparseRows:
 class SparseColumns:
     """The features of a CSC matrix, which is stored by columns; a ``Features``.
 
-    Rows are gathered from all columns, a span of consecutive rows at a time. Gathering a span reads the whole matrix once;
-    a span has at most ``SPAN_ENTRIES`` entries, which stay in memory until the next span is gathered.
+    Rows are gathered from all columns, a span of consecutive rows at a time. Gathering a span reads the whole matrix
+    once; a span has at most ``SPAN_ENTRIES`` entries, which stay in memory until the next span is gathered.
     """
 
     sparse = True
@@ -360,8 +364,8 @@ class SparseColumns:
         return CSR(self._gathered.data[low:high].copy(), self._gathered.indices[low:high].copy(), indptr - low)
 
     def _row_ends(self) -> Int64:
-        """Return the cumulative number of entries up to and including each row. Raises DataError E-INDEX for an index out
-        of range.
+        """Return the cumulative number of entries up to and including each row. Raises DataError E-INDEX for an index
+        out of range.
         """
         if self._ends is None:
             counts = np.zeros(self.rows, np.int64)

@@ -108,8 +108,8 @@ class ForeignStore(DisplayedStore):
 
     @cached_property
     def digest(self) -> str:
-        """The sha256 of the content. Its first use reads all rows, in one pass that also computes the statistics and the
-        checksums of the chunks; from then on ``check`` compares the chunks with these checksums.
+        """The sha256 of the content. Its first use reads all rows, in one pass that also computes the statistics and
+        the checksums of the chunks; from then on ``check`` compares the chunks with these checksums.
         """
         moments = self._moments
         facts = f"{self.layout.columns} {self.layout.classes} {self.layout.chunks} {moments.rows} {self._crcs}"

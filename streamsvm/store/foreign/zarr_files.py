@@ -1,7 +1,8 @@
-"""Zarr directories of other programs as ``ForeignFile``: zarr-python reads their arrays after this module has checked them.
+"""Zarr directories of other programs as ``ForeignFile``: zarr-python reads their arrays after this module has checked
+them.
 
-The metadata are parsed here: only the codecs of a fixed list are accepted, every chunk must exist, and the unpacked size
-of a chunk is compared with the metadata before memory is allocated for it.
+The metadata are parsed here: only the codecs of a fixed list are accepted, every chunk must exist, and the unpacked
+size of a chunk is compared with the metadata before memory is allocated for it.
 """
 
 from __future__ import annotations
@@ -332,8 +333,8 @@ class ZDirectory:
 
 
 def open_zarr_directory(path: Path, keys: Keys) -> Foreign:
-    """Open the arrays in a directory that ``keys`` names. If the directory is itself an array, it holds the features and
-    there are no labels. Raises DataError, SecurityError.
+    """Open the arrays in a directory that ``keys`` names. If the directory is itself an array, it holds the features
+    and there are no labels. Raises DataError, SecurityError.
     """
     file = ZDirectory(path, allow_fill=keys.allow_fill)
     if file.kind("") == "array":

@@ -26,8 +26,8 @@ SHUFFLE = 1
 LEAST_RATIO = 1.4
 """The least compression ratio that saves time, for a disk of 1.5 GB/s and unpacking at 2.5 GB/s."""
 UNIT_DIVISOR = 8
-"""The factor by which units of compressed CSR arrays are smaller than others: a chunk begins and ends inside a unit, and
-both units have to be unpacked whole.
+"""The factor by which units of compressed CSR arrays are smaller than others: a chunk begins and ends inside a unit,
+and both units have to be unpacked whole.
 """
 LEAST_UNIT = 1024
 SCRATCH = "unpacked"

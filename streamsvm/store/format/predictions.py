@@ -1,7 +1,7 @@
 """Files of predictions: columns as lines of text, which several threads can format at once, or as Parquet.
 
-Columns of at least ``MANY`` rows are formatted by pyarrow, which releases the interpreter's lock and takes a sixth of the
-time of ``repr``. For fewer rows, importing it would cost more than it saves. The text is the same either way.
+Columns of at least ``MANY`` rows are formatted by pyarrow, which releases the interpreter's lock and takes a sixth of
+the time of ``repr``. For fewer rows, importing it would cost more than it saves. The text is the same either way.
 """
 
 from __future__ import annotations

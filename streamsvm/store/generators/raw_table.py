@@ -5,8 +5,8 @@ buyer is a member (true, false), a weight, a region, one of some thousand produc
 the order was returned. Prices, weights and memberships are missing in some rows. A row of ``Names`` is a name of a few
 syllables and one of two classes.
 
-In both tables the class is drawn with probability 1 / (1 + exp(-score)), where the score is a sum of effects of the parts
-of the row. The best classifier is therefore linear in the encoded columns, and its error is not 0.
+In both tables the class is drawn with probability 1 / (1 + exp(-score)), where the score is a sum of effects of the
+parts of the row. The best classifier is therefore linear in the encoded columns, and its error is not 0.
 """
 
 from __future__ import annotations
@@ -146,9 +146,9 @@ def _rule(seed: int) -> dict[str, Float64]:
 class MessyTable:
     """The orders of ``RawTable`` with the faults that tables of people have.
 
-    The faults are: a column of row numbers without a name, zip codes that begin with zeros, memberships that are neither
-    true nor false, regions with blanks or in other cases, prices that are not numbers, infinite weights, dates in the
-    future, days that do not exist, and rows without a label (fate).
+    The faults are: a column of row numbers without a name, zip codes that begin with zeros, memberships that are
+    neither true nor false, regions with blanks or in other cases, prices that are not numbers, infinite weights, dates
+    in the future, days that do not exist, and rows without a label (fate).
     """
 
     rows: int

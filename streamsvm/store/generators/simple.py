@@ -1,7 +1,7 @@
 """Random data sets: what a generator is, and three simple ones.
 
-A generator makes any number of rows in bounded memory; equal seeds give equal bits. The three sets are two clouds that a
-plane separates, half circles that only a kernel separates, and sparse rows like text.
+A generator makes any number of rows in bounded memory; equal seeds give equal bits. The three sets are two clouds that
+a plane separates, half circles that only a kernel separates, and sparse rows like text.
 
 Rows are made in *draws* of a fixed size; draw k is made from the seed (seed, k). A row therefore depends neither on the
 number of rows nor on the size of the batches. (Bits are equal on one machine; the last bit of an exponential differs
@@ -142,8 +142,8 @@ class Separable:
 
 @dataclass(frozen=True, slots=True)
 class TwoMoons:
-    """Two interleaved half circles with Gaussian noise: the best line misclassifies an eighth of the rows, a kernel model
-    hardly any.
+    """Two interleaved half circles with Gaussian noise: the best line misclassifies an eighth of the rows, a kernel
+    model hardly any.
     """
 
     rows: int
@@ -247,7 +247,9 @@ class SparseText:
         return CSR((data / norms[row]).astype(np.float32), column.astype(np.int32), indptr.astype(np.int64))
 
     def _words(self, rng: np.random.Generator, count: int) -> Int64:
-        """Draw terms; that of rank r = 0, 1, ... has the frequency log((r + 2) / (r + 1)) / log(columns + 1), about 1 / r."""
+        """Draw terms; that of rank r = 0, 1, ... has the frequency log((r + 2) / (r + 1)) / log(columns + 1), about 1 /
+        r.
+        """
         drawn = np.exp(rng.random(count) * math.log(self.columns + 1.0)).astype(np.int64)
         return np.minimum(drawn, self.columns) - 1
 

@@ -1,8 +1,9 @@
 """A random data set like SUSY: the momenta of two leptons, missing energy, and ten quantities derived from them.
 
 The eight measured quantities have one distribution; the derived ones are smooth functions of them with 15 % noise. The
-label is drawn with P(+1 | x) = sigmoid(SCALE (g(x) - OFFSET)), where g is the sum of a linear part, a bump and products,
-which no plane separates. The Bayes error is 19.9 %, that of a linear SVM 28 %, that of an SVM with RBF kernel 21 %.
+label is drawn with P(+1 | x) = sigmoid(SCALE (g(x) - OFFSET)), where g is the sum of a linear part, a bump and
+products, which no plane separates. The Bayes error is 19.9 %, that of a linear SVM 28 %, that of an SVM with RBF kernel
+21 %.
 """
 
 from __future__ import annotations
@@ -129,7 +130,9 @@ class Susy:
         return Batch(Dense(X), signs(rng.random(self.draw_rows, np.float32) < probability))
 
     def probability(self, k: int) -> Float32:
-        """Return P(+1 | x) of the rows of draw ``k``, float32 (draw_rows,), by which the best possible classifier decides."""
+        """Return P(+1 | x) of the rows of draw ``k``, float32 (draw_rows,), by which the best possible classifier
+        decides.
+        """
         return self._draw(k)[1]
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:

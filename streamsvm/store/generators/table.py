@@ -1,15 +1,16 @@
 """A random table after encoding: a few numeric columns of very different scales, and many one-hot columns, most of them
 rare.
 
-Each row has ``numeric`` values exp(0.8 z_j) scale_j, with z standard normal and scale log-uniform in [1e-2, 1e6], and one
-level of every categorical variable. The levels follow Zipf's law, P(level >= k) ~ k^-0.3: the first levels occur in a
-tenth of the rows, most levels of a large variable in one row or in none. The label is the sign of a noisy linear rule,
+Each row has ``numeric`` values exp(0.8 z_j) scale_j, with z standard normal and scale log-uniform in [1e-2, 1e6], and
+one level of every categorical variable. The levels follow Zipf's law, P(level >= k) ~ k^-0.3: the first levels occur in
+a tenth of the rows, most levels of a large variable in one row or in none. The label is the sign of a noisy linear
+rule,
 
 score = 0.5 z.beta + 0.4 sum_c effect_c[level_c] + 1.5 logistic noise,      y = +1 where score > threshold,
 
-where the threshold is the quantile of a fixed pilot draw above which the fraction ``positive`` of its rows lies. A plane
-separates the classes about as well as those of real tables (flight delays, clicks). The columns are neither centered nor
-of one scale.
+where the threshold is the quantile of a fixed pilot draw above which the fraction ``positive`` of its rows lies. A
+plane separates the classes about as well as those of real tables (flight delays, clicks). The columns are neither
+centered nor of one scale.
 """
 
 from __future__ import annotations

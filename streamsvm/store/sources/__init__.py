@@ -102,7 +102,9 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
 
 def form_of(paths: Sequence[Path | str], form: str = "auto") -> str:
-    """Return the format of files by their first bytes where ``form`` is 'auto', else that. Raises MissingError, DataError."""
+    """Return the format of files by their first bytes where ``form`` is 'auto', else that. Raises MissingError,
+    DataError.
+    """
     from streamsvm.store.sources.files import detect, expand, with_rows
 
     return detect(with_rows(expand(paths), form)) if form == "auto" else form

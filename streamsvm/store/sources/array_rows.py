@@ -24,8 +24,8 @@ def rows_of(X: Any, name: str, first_row: int = 0, *, missing: bool = False, exa
     """Return an array (n, d) or a sparse matrix as rows; arrays of the right types are not copied.
 
     ``name``: the name of the array in errors; ``first_row``: the number there of its first row, counted from 0. With
-    ``missing``, NaN stands for a missing value. With ``exact``, the rows are float64 if float32 would round any of their
-    numbers, for callers who subtract an offset first. Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE.
+    ``missing``, NaN stands for a missing value. With ``exact``, the rows are float64 if float32 would round any of
+    their numbers, for callers who subtract an offset first. Raises DataError E-DTYPE, E-SHAPE, E-NONFINITE, E-RANGE.
     """
     import scipy.sparse
 
@@ -70,7 +70,8 @@ def _numbers(values: Array, name: str, first_row: int, *, missing: bool, exact: 
 def as_numbers(
     values: Array, name: str, first_row: int, first_column: int = 0, *, missing: bool = False, exact: bool = False
 ) -> Array:
-    """Return numbers (n, d) as float32, or with ``exact`` as float64. With ``missing``, NaN is allowed and means missing.
+    """Return numbers (n, d) as float32, or with ``exact`` as float64. With ``missing``, NaN is allowed and means
+    missing.
 
     Raises DataError E-NONFINITE, E-RANGE with row and column, counted from 1.
     """

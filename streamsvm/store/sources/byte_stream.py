@@ -1,8 +1,8 @@
 """Files as streams of bytes, and text as blocks of whole lines.
 
-``Input`` decompresses a file (gzip, bzip2, xz or Zstandard, detected by the first bytes), computes the sha256 of the bytes
-on disk, and checks that the compressed data are complete. ``standard_input`` copies standard input to a file, because a
-source is read more than once.
+``Input`` decompresses a file (gzip, bzip2, xz or Zstandard, detected by the first bytes), computes the sha256 of the
+bytes on disk, and checks that the compressed data are complete. ``standard_input`` copies standard input to a file,
+because a source is read more than once.
 """
 
 from __future__ import annotations
@@ -240,8 +240,8 @@ class Input:
         return DataError(f"{self.name} is damaged {where}: {quote(str(error))}", code="E-CRC", hint=HINT_CORRUPT)
 
     def _begin_next_member(self) -> bool:
-        """Begin the next compressed stream of the file and return True; return False at the end of the file. Zeros after a
-        stream are padding.
+        """Begin the next compressed stream of the file and return True; return False at the end of the file. Zeros
+        after a stream are padding.
         """
         assert self._decompressor is not None
         rest = self._decompressor.unused_data + self._pending
@@ -304,11 +304,11 @@ def source_name(name: str) -> str:
 
 @contextmanager
 def standard_input(names: Sequence[Path | str], beside: Path, *, cluster: bool) -> Iterator[tuple[str, ...]]:
-    """Copy standard input to a file beside an output, and yield the names with "-" replaced by that file, which is removed
-    when the context ends.
+    """Copy standard input to a file beside an output, and yield the names with "-" replaced by that file, which is
+    removed when the context ends.
 
-    Raises UsageError, before anything is read, if standard input is a terminal, if "-" is named twice, and if the workers
-    of a ``cluster`` would have to read the file; StorageError if the disk is full.
+    Raises UsageError, before anything is read, if standard input is a terminal, if "-" is named twice, and if the
+    workers of a ``cluster`` would have to read the file; StorageError if the disk is full.
     """
     if STANDARD_INPUT not in map(str, names):
         yield tuple(map(str, names))

@@ -147,9 +147,11 @@ def _texts(values: Arrow) -> tuple[Any, Any]:
 
 
 def _take_by_row(distinct: Any, rows: Any, texts: Any, name: str, expected: str) -> Any:
-    """Return the value of each row; ``distinct``: the parsed value of each of ``texts``, ``rows``: the text of each row.
+    """Return the value of each row; ``distinct``: the parsed value of each of ``texts``, ``rows``: the text of each
+    row.
 
-    Raises BadCell for a row whose text could not be parsed; a dictionary may also hold texts that no row of the batch has.
+    Raises BadCell for a row whose text could not be parsed; a dictionary may also hold texts that no row of the batch
+    has.
     """
     if distinct.null_count > texts.null_count:
         bad = pc.fill_null(pc.and_(distinct.is_null(), texts.is_valid()).take(rows), False)
@@ -212,9 +214,9 @@ def parse_booleans_or_null(texts: Any) -> Any:
 def parse_dates(values: Arrow, name: str, form: str, zone: str | None = None) -> Any:
     """Return points in time as timestamps in seconds of UTC. Times without a zone are assumed to be in UTC.
 
-    ``form``: one of ``DATES``, or ``EPOCH`` for seconds since 1970. ``zone``: the time zone of the column in training, empty
-    if it had none; None accepts any. Raises BadCell, also for a time with a zone if the column had none in training, and
-    for one without a zone if it had one.
+    ``form``: one of ``DATES``, or ``EPOCH`` for seconds since 1970. ``zone``: the time zone of the column in training,
+    empty if it had none; None accepts any. Raises BadCell, also for a time with a zone if the column had none in
+    training, and for one without a zone if it had one.
     """
     if pa.types.is_timestamp(values.type) or pa.types.is_date(values.type):
         if zone is not None and values.null_count < len(values):
@@ -439,8 +441,8 @@ class MissingWords(NamedTuple):
         return text in self.in_numbers or bool(_NOT_A_NUMBER.fullmatch(text)) or _to_number(text) in self.values
 
     def remove(self, values: Arrow, *, number: bool) -> Arrow:
-        """Return a column with the words replaced by null; ``number``: whether it holds numbers. Blanks around words do not
-        matter.
+        """Return a column with the words replaced by null; ``number``: whether it holds numbers. Blanks around words do
+        not matter.
         """
         if is_text(values.type):
             return _without_texts(values, pa.array(self.in_numbers if number else self.in_text, pa.string()))

@@ -1,7 +1,7 @@
 """CSV and TSV text as a table.
 
-pyarrow parses blocks of lines. If it cannot parse a block, ``csv_faults`` reads the file line by line from there, to name
-the first bad line and its fault, or to leave bad lines out.
+pyarrow parses blocks of lines. If it cannot parse a block, ``csv_faults`` reads the file line by line from there, to
+name the first bad line and its fault, or to leave bad lines out.
 """
 
 from __future__ import annotations
@@ -87,7 +87,9 @@ class CSVSource(TableSource):
         return dict.fromkeys(self._dialects[path].names, TEXT)
 
     def _read_dialect(self, path: Path) -> Dialect:
-        """Detect the dialect of a file; return the same object as for the first file if they are equal. Raises DataError."""
+        """Detect the dialect of a file; return the same object as for the first file if they are equal. Raises
+        DataError.
+        """
         if path != self._paths[0]:
             first = self._head.dialect
             dialect = self._with_recorded_names(detect_dialect(str(path), read_head(path), self._options))
@@ -100,8 +102,8 @@ class CSVSource(TableSource):
         return dialect
 
     def _with_recorded_names(self, dialect: Dialect) -> Dialect:
-        """Return the dialect with the recorded names of columns if the file has no header; if the file has one column less,
-        the label is assumed to be missing.
+        """Return the dialect with the recorded names of columns if the file has no header; if the file has one column
+        less, the label is assumed to be missing.
         """
         encoding = self._options.encoding
         if dialect.header or encoding is None:
@@ -185,7 +187,9 @@ class CSVSource(TableSource):
         return True
 
     def _types_to_read(self, schema: Schema) -> dict[str, pa.DataType]:
-        """Return the type as which each needed column is parsed: float32, float64 for labels that are numbers, else text."""
+        """Return the type as which each needed column is parsed: float32, float64 for labels that are numbers, else
+        text.
+        """
         types = dict.fromkeys(schema.needed, TEXT)
         for column in schema.columns:
             if column.kind == NUMBER:
@@ -207,7 +211,8 @@ class CSVSource(TableSource):
         file: SourceFile,
         types: Mapping[str, pa.DataType] | None = None,
     ) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file, a block of lines at a time, or fewer rows if columns of text become many features.
+        """Yield some columns of a file, a block of lines at a time, or fewer rows if columns of text become many
+        features.
 
         ``types``: the types as which the columns are parsed, by default those of the schema.
         """

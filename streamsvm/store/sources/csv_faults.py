@@ -1,9 +1,9 @@
 """Bad lines of CSV: describe the fault of the first one, or leave all of them out.
 
 ``find_fault`` reads line by line from where parsing by blocks has failed, and returns the error for the first bad line.
-``BadLineFilter`` leaves bad lines out. It parses whole blocks. If that fails, all values of the block are parsed as text,
-and the columns are checked as a whole for lines that may be bad; these lines are checked one by one. If the block still has
-bad lines without them, it is halved until the halves have none.
+``BadLineFilter`` leaves bad lines out. It parses whole blocks. If that fails, all values of the block are parsed as
+text, and the columns are checked as a whole for lines that may be bad; these lines are checked one by one. If the block
+still has bad lines without them, it is halved until the halves have none.
 """
 
 from __future__ import annotations
@@ -339,8 +339,8 @@ class BadLineFilter:
         return irregular
 
     def _parse_as_text(self, block: bytes, lines: int) -> tuple[Arrow, NDArray[np.bool_]] | None:
-        """Return the lines with the right number of values as a table of text, and whether each line is one of them; None
-        if pyarrow does not parse every such line as one row.
+        """Return the lines with the right number of values as a table of text, and whether each line is one of them;
+        None if pyarrow does not parse every such line as one row.
         """
         if not lines:
             return None
@@ -405,8 +405,8 @@ class BadLineFilter:
 
 
 def _header_pattern(dialect: Dialect, columns: ExpectedColumns) -> re.Pattern[str] | None:
-    """Return a pattern that matches the header line; None if a repeated header is found otherwise, because its name for a
-    column of numbers is not a number.
+    """Return a pattern that matches the header line; None if a repeated header is found otherwise, because its name for
+    a column of numbers is not a number.
     """
     if not dialect.header or any(not NUMBER_PATTERN.fullmatch(name) for name in columns.numbers):
         return None

@@ -1,8 +1,8 @@
 """Parse CSV text with pyarrow: blocks of lines to record batches, and the types of columns from the head of a file.
 
-pyarrow gets blocks of memory instead of files, because it reads files in threads of its own, and such a thread aborts the
-program if it still calls Python code at exit. Wide tables are converted some columns at a time, because pyarrow keeps, for
-each column, tables of all words for a missing value, some 5 KiB.
+pyarrow gets blocks of memory instead of files, because it reads files in threads of its own, and such a thread aborts
+the program if it still calls Python code at exit. Wide tables are converted some columns at a time, because pyarrow
+keeps, for each column, tables of all words for a missing value, some 5 KiB.
 """
 
 from __future__ import annotations
@@ -219,8 +219,8 @@ class Head(NamedTuple):
         )
 
     def types(self, *, skip: bool) -> dict[str, pa.DataType]:
-        """Return the types of the columns that pyarrow infers; ``skip``: whether bad lines are left out, and the majority
-        of the values decides. Raises pyarrow's ArrowInvalid.
+        """Return the types of the columns that pyarrow infers; ``skip``: whether bad lines are left out, and the
+        majority of the values decides. Raises pyarrow's ArrowInvalid.
         """
         types: dict[str, pa.DataType] = {}
         for table in self._tables(self.dialect.names, skip=skip):
@@ -249,7 +249,8 @@ class Head(NamedTuple):
         return Samples(self.dialect.names, GROUP, self._first_values)
 
     def label_type(self, label: str, *, skip: bool) -> pa.DataType:
-        """Return the type as which labels are parsed: float64 for numbers, but text for integers that float64 would round.
+        """Return the type as which labels are parsed: float64 for numbers, but text for integers that float64 would
+        round.
 
         ``skip``: whether bad lines are left out, and the majority of the values decides.
         """
@@ -313,7 +314,9 @@ def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbe
 
 
 def _types_of(table: pa.Table, *, skip: bool) -> dict[str, pa.DataType]:
-    """Return the types of columns, float64 for one without a value; ``skip``: whether the majority of the values decides."""
+    """Return the types of columns, float64 for one without a value; ``skip``: whether the majority of the values
+    decides.
+    """
     if skip:
         return majority_types(table)
     columns = zip(table.schema, table.columns, strict=True)

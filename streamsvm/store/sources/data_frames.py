@@ -1,10 +1,10 @@
 """Table objects of a Python program as a source: any object that gives Arrow record batches is read as a file would be.
 
 The encoding of a text column depends on all of its rows, so a table is read more than once. A data frame in memory is
-read in place. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: DuckDB, ibis, narwhals, ADBC,
-lazy frames of polars, readers of pyarrow) may give its rows only once: they are spilled to a file of record batches.
-Unlike Parquet, such a file is written and read in the memory of one batch, a few MiB, even if the table is wide. The
-store equals that of the same table in a file.
+read in place. Any other object with ``__arrow_c_stream__`` (the Arrow PyCapsule interface: DuckDB, ibis, narwhals,
+ADBC, lazy frames of polars, readers of pyarrow) may give its rows only once: they are spilled to a file of record
+batches. Unlike Parquet, such a file is written and read in the memory of one batch, a few MiB, even if the table is
+wide. The store equals that of the same table in a file.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ class BlocksPart(NamedTuple):
     """The number of columns of an array."""
 
     def place(self, row: int) -> tuple[int, int]:
-        """Return the number of the block that contains a row of the part, and the number of the row in the block, from 0."""
+        """Return the number of the block that contains a row of the part, and the number of the row in the block, from
+        0.
+        """
         ends = np.cumsum(self.rows)
         block = int(np.searchsorted(ends, row, side="right"))
         return self.first + block, row - int(ends[block] - self.rows[block])
@@ -135,9 +137,9 @@ def table_source(
 ) -> Source:
     """Return a table object, with additional columns (n,) ``beside`` it, as a source.
 
-    A data frame in memory is read in place. Other tables may give their rows only once; these are written to a file in the
-    folder that ``directory`` makes. Raises what ``open_source`` raises, and DataError E-ROWS if a column ``beside`` the
-    table has another length.
+    A data frame in memory is read in place. Other tables may give their rows only once; these are written to a file in
+    the folder that ``directory`` makes. Raises what ``open_source`` raises, and DataError E-ROWS if a column ``beside``
+    the table has another length.
     """
     if kind_of(X) is not RowKind.FRAME:
         return frame_source([spill(X, directory(), beside)], options, TABLE)
@@ -147,8 +149,8 @@ def table_source(
 
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
-    """Return a data frame that was written to files as a source; ``noun``: the name of its blocks in messages. Raises what
-    ``open_source`` raises.
+    """Return a data frame that was written to files as a source; ``noun``: the name of its blocks in messages. Raises
+    what ``open_source`` raises.
     """
     try:
         source = RecordBatchSource(parts, options, noun)
@@ -213,7 +215,8 @@ def _open(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.Recor
 
 
 def spill(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) -> BlocksPart:
-    """Write all rows of a table, with additional columns (n,) ``beside`` it, to a file of record batches in ``directory``.
+    """Write all rows of a table, with additional columns (n,) ``beside`` it, to a file of record batches in
+    ``directory``.
 
     Raises DataError E-DTYPE for columns of several types, E-ROWS if a column ``beside`` the table has another length;
     StorageError.
@@ -396,8 +399,8 @@ def _numbers(name: str, values: pa.Array) -> Array:
 
 
 def _gives_batches(X: Any) -> bool:
-    """Return whether a table gives its rows in batches. Lazy frames of older versions of polars do not: they give all rows
-    at once, or write a file.
+    """Return whether a table gives its rows in batches. Lazy frames of older versions of polars do not: they give all
+    rows at once, or write a file.
     """
     return kind_of(X) is not RowKind.LAZY_FRAME or isinstance(X, FrameInBatches)
 
@@ -447,7 +450,8 @@ def _stored_table_reader(X: Any) -> Any:
 def _lazy_reader(X: Any) -> pa.RecordBatchReader:
     """Return a reader of the rows of a lazy polars frame.
 
-    Letting polars write a file would take more memory, because it keeps row groups in memory: 0.3 GB more for 100 columns.
+    Letting polars write a file would take more memory, because it keeps row groups in memory: 0.3 GB more for 100
+    columns.
     """
     schema = reader_of(X.head(0).collect()).schema
     frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)

@@ -204,8 +204,8 @@ def _on_scale(values: Any, column: Column | None) -> Any:
 def describe_columns(
     source: TableSource, options: SourceOptions, most_rows: int | None = None
 ) -> list[ColumnDescription]:
-    """Describe every column of a table, in its order, from all rows or about the first ``most_rows``. Raises what reading
-    raises.
+    """Describe every column of a table, in its order, from all rows or about the first ``most_rows``. Raises what
+    reading raises.
     """
     schema, rows = source.schema, 0
     first = {c.name: c for c in reversed(schema.columns)}

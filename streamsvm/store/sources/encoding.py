@@ -1,8 +1,8 @@
 """Encode the rows of a table (Arrow) as features, dense or sparse, with labels, weights, ids and splits.
 
-``TableEncoder`` encodes batches by a ``Schema``, each column by its kind: as a number, possibly parsed from text, as one-hot
-codes, as hashes, or as words. ``find_bad_cells`` and ``unreadable_rows`` find the rows that cannot be encoded, so that they
-can be left out.
+``TableEncoder`` encodes batches by a ``Schema``, each column by its kind: as a number, possibly parsed from text, as
+one-hot codes, as hashes, or as words. ``find_bad_cells`` and ``unreadable_rows`` find the rows that cannot be encoded,
+so that they can be left out.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ NESTED_HINT = "give the column the kind it had in training"
 class TableEncoder:
     """Encodes batches by a ``Schema``, in float32 or, with ``exact``, in float64.
 
-    If missing values are allowed, missing numbers become NaN, which ``preprocessing`` fills, and missing categories get no
-    one-hot entry. Categories that the schema does not know are counted in ``notices``.
+    If missing values are allowed, missing numbers become NaN, which ``preprocessing`` fills, and missing categories get
+    no one-hot entry. Categories that the schema does not know are counted in ``notices``.
     """
 
     def __init__(self, schema: Schema, notices: dict[str, int], options: SourceOptions, *, exact: bool = False) -> None:
@@ -279,8 +279,8 @@ class TableEncoder:
         return codes
 
     def _hashes(self, values: Arrow, name: str) -> tuple[NDArray[np.int64], Float32]:
-        """Return the feature column and the sign to which the text of each row is hashed, (n,) both; the sign of a missing
-        text is 0. Raises BadCell.
+        """Return the feature column and the sign to which the text of each row is hashed, (n,) both; the sign of a
+        missing text is 0. Raises BadCell.
         """
         if not self._missing:
             check_missing(values, name)

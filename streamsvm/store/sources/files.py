@@ -161,8 +161,8 @@ def _format_by_suffix(path: Path) -> str | None:
 
 
 def _kind_of_text(head: bytes) -> str:
-    """Return 'jsonl' if the first line begins an object, 'svmlight' if the first line that is not a comment is a label and
-    'index:value' entries, else 'csv'.
+    """Return 'jsonl' if the first line begins an object, 'svmlight' if the first line that is not a comment is a label
+    and 'index:value' entries, else 'csv'.
     """
     if head.lstrip().startswith(b"{"):
         return "jsonl"
@@ -174,8 +174,8 @@ def _kind_of_text(head: bytes) -> str:
 def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
     """Return the files that have rows, or all files if none has. ``form``: their format, or 'auto'.
 
-    Files without rows are empty text, Parquet files of 0 rows, and CSV files that hold only the header of the other files.
-    Raises what ``Input`` raises.
+    Files without rows are empty text, Parquet files of 0 rows, and CSV files that hold only the header of the other
+    files. Raises what ``Input`` raises.
     """
     if len(files) == 1:
         return tuple(files)

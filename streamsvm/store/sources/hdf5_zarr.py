@@ -1,4 +1,6 @@
-"""HDF5 files and Zarr directories of other programs as sources: arrays are found by their keys and read by ranges of rows."""
+"""HDF5 files and Zarr directories of other programs as sources: arrays are found by their keys and read by ranges of
+rows.
+"""
 
 from __future__ import annotations
 
@@ -77,8 +79,8 @@ class ForeignSource(BaseSource):
         return open_foreign(path, foreign_format(path) or self._options.format, self._keys)
 
     def _check(self, path: Path, foreign: Foreign) -> None:
-        """Raise DataError E-SCHEMA if the columns differ from those of other files, BudgetError if a chunk does not fit in
-        memory.
+        """Raise DataError E-SCHEMA if the columns differ from those of other files, BudgetError if a chunk does not fit
+        in memory.
         """
         features, names = foreign.features, foreign.names
         if self.columns_read not in (None, features.columns):
@@ -105,8 +107,8 @@ def check_same_names(expected: tuple[str, ...] | None, names: tuple[str, ...] | 
 
 
 def check_chunk(features: Features, memory: int | None) -> None:
-    """Raise BudgetError if reading a chunk takes more than ``memory`` bytes (None: the available memory), or more than the
-    machine has.
+    """Raise BudgetError if reading a chunk takes more than ``memory`` bytes (None: the available memory), or more than
+    the machine has.
     """
     import psutil
 
@@ -130,7 +132,9 @@ def size_of(path: Path) -> int:
 
 
 def files_below(directory: Path | str) -> Iterator[str]:
-    """Yield the paths of all files in a directory tree, sorted by name; as text, because ``Path`` is slow for many files."""
+    """Yield the paths of all files in a directory tree, sorted by name; as text, because ``Path`` is slow for many
+    files.
+    """
     with os.scandir(directory) as listing:
         entries = sorted((entry.name, entry.is_dir(follow_symlinks=False)) for entry in listing)
     for name, is_folder in entries:

@@ -91,8 +91,8 @@ class JSONLinesSource(TableSource):
             file.text_notices, file.sha256 = text_notices_of(stream), stream.sha256
 
     def _read_as(self, name: str, kind: pa.DataType) -> pa.DataType:
-        """Return the type in which a column is parsed: float64 for integers, since later rows may have fractions, except
-        for labels and ids, which must stay exact.
+        """Return the type in which a column is parsed: float64 for integers, since later rows may have fractions,
+        except for labels and ids, which must stay exact.
         """
         return pa.float64() if pa.types.is_integer(kind) and name not in self._exact_columns else kind
 
@@ -124,7 +124,8 @@ class JSONLinesSource(TableSource):
         return isinstance(value, str) and self._options.words.has(value.strip(), number=True)
 
     def _without_bad_rows(self, table: pa.Table, block: bytes, where: str, before: int) -> pa.Table:
-        """Return the rows of a parsed block that can be encoded, and reject the others; all rows if there is no schema yet.
+        """Return the rows of a parsed block that can be encoded, and reject the others; all rows if there is no schema
+        yet.
 
         ``before``: the lines before the block.
         """
@@ -194,7 +195,8 @@ def _objects(
 ) -> Iterator[tuple[int, JsonMapping]]:
     """Yield number and object of each line that is not empty; ``before``: the lines before the block.
 
-    A bad line is passed to ``reject`` if that is given, left out with ``skip``, else raises DataError E-PARSE, E-ENCODING.
+    A bad line is passed to ``reject`` if that is given, left out with ``skip``, else raises DataError E-PARSE,
+    E-ENCODING.
     """
     for number, line in enumerate(block.split(b"\n"), before + 1):
         if not line.strip():

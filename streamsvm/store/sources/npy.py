@@ -202,8 +202,8 @@ class ArrayStream:
         return self.shape[0]
 
     def slices(self, rows: int) -> Iterator[Array]:
-        """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED if the stream is shorter or longer than the
-        header says.
+        """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED if the stream is shorter or longer than
+        the header says.
         """
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
         for start in range(0, self.rows, rows):

@@ -1,10 +1,11 @@
 """Offsets, which are subtracted from columns far from 0 before they are rounded to float32.
 
-float32 rounds a number x by up to about |x| 2^-24. If the mean of a column is more than FAR_FROM_ZERO standard deviations
-from 0, fewer than ten bits of its variation remain, and integers above 2^24 are rounded to even ones. Such a column is
-stored as x - o, computed in float64, with o near its center; then it loses no more than other columns. The offsets are
-computed from the first rows (``collect_first_rows``), so that rows can be written while they are read; numbers of later
-rows that are rounded nevertheless are counted. The offsets are recorded in the store and in its models.
+float32 rounds a number x by up to about |x| 2^-24. If the mean of a column is more than FAR_FROM_ZERO standard
+deviations from 0, fewer than ten bits of its variation remain, and integers above 2^24 are rounded to even ones. Such a
+column is stored as x - o, computed in float64, with o near its center; then it loses no more than other columns. The
+offsets are computed from the first rows (``collect_first_rows``), so that rows can be written while they are read;
+numbers of later rows that are rounded nevertheless are counted. The offsets are recorded in the store and in its
+models.
 """
 
 from __future__ import annotations
@@ -99,7 +100,9 @@ def round_rows(X: Rows) -> Rows:
 
 
 FAR_FROM_ZERO = 1e4
-"""The distance of a column's mean from 0, in standard deviations, beyond which float32 keeps too little of the variation."""
+"""The distance of a column's mean from 0, in standard deviations, beyond which float32 keeps too little of the
+variation.
+"""
 
 LARGEST_EXACT = 2.0**24
 """float32 represents every integer up to this one exactly."""
@@ -141,8 +144,8 @@ def sample_rows(columns: int, *, sparse: bool = False) -> int:
 def collect_first_rows(batches: Iterable[Rows]) -> Rows | None:
     """Return the first rows, from which the offsets are computed; None if there are no rows.
 
-    The result does not depend on the size of the batches. An error while reading ends the sample; it is raised again when
-    the rows are read to be stored.
+    The result does not depend on the size of the batches. An error while reading ends the sample; it is raised again
+    when the rows are read to be stored.
     """
     parts, rows, numbers = [], 0, 0
     with suppress(StreamSVMError):

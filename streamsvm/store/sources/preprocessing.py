@@ -1,9 +1,9 @@
 """The steps between the rows that a format reads and those that are stored: subtract offsets, fill missing values.
 
 The offsets are computed from the first rows. The values that replace missing ones (the mean of each column), and the
-columns that have missing values (for indicators), are computed in one additional pass over the source. All are recorded,
-so that other files give the same columns. The steps are the same for tables, arrays, svmlight text, and rows in memory
-that are passed to a model.
+columns that have missing values (for indicators), are computed in one additional pass over the source. All are
+recorded, so that other files give the same columns. The steps are the same for tables, arrays, svmlight text, and rows
+in memory that are passed to a model.
 """
 
 from __future__ import annotations
@@ -89,8 +89,8 @@ def filling_from(encoding: JsonMapping | None) -> Filling | None:
 def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Filling:
     """Read all rows of a source and return the filling for a policy; ``offsets``: the offsets of its columns.
 
-    Every column gets a value, because other rows may lack values in columns where these do not. Raises what reading raises,
-    and DataError E-MISSING if the policy is 'mean' and a column has no value.
+    Every column gets a value, because other rows may lack values in columns where these do not. Raises what reading
+    raises, and DataError E-MISSING if the policy is 'mean' and a column has no value.
     """
     from streamsvm.compute.blocks.columns import dense_sums, sparse_sums  # imports numba
 
@@ -197,7 +197,9 @@ def _choose_offsets(source: BaseSource, options: SourceOptions) -> Offsets | Non
 
 
 def _recorded_steps(options: SourceOptions) -> JsonMapping:
-    """Return the steps recorded in ``options.encoding``, or those that were chosen for all files, of which these are some."""
+    """Return the steps recorded in ``options.encoding``, or those that were chosen for all files, of which these are
+    some.
+    """
     return {"offsets": options.offsets, "missing": options.filling} if options.encoding is None else options.encoding
 
 

@@ -77,9 +77,9 @@ def map_in_order(function: Callable[[T], R], items: Iterable[T]) -> Generator[tu
     """Yield every item with the result of ``function``, in the order of the items. Idle threads compute results in
     advance: one more than there are such threads.
 
-    The caller's thread iterates over ``items``, and also computes results while the next one to yield is not ready. If no
-    thread is idle, it computes all of them. ``function`` must release the interpreter's lock most of the time; its errors
-    are raised here, in the place of their item.
+    The caller's thread iterates over ``items``, and also computes results while the next one to yield is not ready. If
+    no thread is idle, it computes all of them. ``function`` must release the interpreter's lock most of the time; its
+    errors are raised here, in the place of their item.
     """
     borrowed = CORES.borrow(CORES.count - 1)
     try:

@@ -41,8 +41,8 @@ DENSE_BYTES = 4
 SPARSE_BELOW = 0.5
 """Rows are stored as CSR if their entries take less than this share of the bytes of dense rows."""
 COLUMN_BYTES = 8000
-"""Bytes of memory per column of a table without its name: its type, its record, a block of its values (measured with CSV
-of 20,000 and 50,000 columns: 4,000 to 7,800, including the overhead of the allocator).
+"""Bytes of memory per column of a table without its name: its type, its record, a block of its values (measured with
+CSV of 20,000 and 50,000 columns: 4,000 to 7,800, including the overhead of the allocator).
 """
 NAME_COPIES = 40
 """Bytes of memory per character of a name, which is copied to the header, a block, several objects and the manifest."""
@@ -60,8 +60,8 @@ class Column:
     values: tuple[str, ...] = ()
     """The value of each one-hot feature column; empty for numbers and hashed columns."""
     form: str = ""
-    """The format of the values: for dates one of ``cell_parsing.DATES``, for an amount 'decimal-comma' or empty, for text
-    'words' or 'chars:2-4'; empty if the type of the column tells it.
+    """The format of the values: for dates one of ``cell_parsing.DATES``, for an amount 'decimal-comma' or empty, for
+    text 'words' or 'chars:2-4'; empty if the type of the column tells it.
     """
     unasked: bool = False
     """Whether the kind was inferred from the values, not given by an option; text may then be hashed, or left out."""
@@ -122,7 +122,9 @@ class Schema:
     label: str | None
     weight: str | None = None
     hash_bits: int = 0
-    """The exponent of the number of feature columns that all hashed columns share, after the others; 0 if none is hashed."""
+    """The exponent of the number of feature columns that all hashed columns share, after the others; 0 if none is
+    hashed.
+    """
     dropped: tuple[str, ...] = ()
     """Columns of the table that are left out."""
     id_column: str | None = None
@@ -203,7 +205,8 @@ class Schema:
     def complete(self, census: TableCensus, options: SourceOptions) -> Schema:
         """Return the schema with the distinct values of its categories.
 
-        A category that was inferred is hashed if it has many values, and left out if almost every row has a different one.
+        A category that was inferred is hashed if it has many values, and left out if almost every row has a different
+        one.
         """
         columns: list[Column] = []
         dropped = list(self.dropped)

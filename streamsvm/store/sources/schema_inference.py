@@ -68,8 +68,8 @@ SOME_NUMBERS = 0.1
 """The same share for columns with fewer than ``SEVERAL_WORDS`` distinct texts that are not numbers."""
 SEVERAL_WORDS = 3
 SEVERAL_TEXTS = 20
-"""The number of distinct texts from which on a text that is not an amount, or not a date, may count as a mistake; columns
-with fewer texts are categories.
+"""The number of distinct texts from which on a text that is not an amount, or not a date, may count as a mistake;
+columns with fewer texts are categories.
 """
 _LIKE_A_NUMBER = r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$"
 SOME_WRONG_DAYS = 0.5
@@ -268,8 +268,8 @@ def _split_column(options: SourceOptions) -> str | None:
 
 
 def _split_only(options: SourceOptions, stated: Iterable[str]) -> set[str | None]:
-    """Return the set of the column of groups, which is not a feature, because the groups of new rows are different ones;
-    the empty set if options make it a feature.
+    """Return the set of the column of groups, which is not a feature, because the groups of new rows are different
+    ones; the empty set if options make it a feature.
     """
     return {options.split_by} - {*stated, *options.categorical}
 

@@ -64,7 +64,9 @@ class Source(Protocol):
 
 
 class BaseSource(Source):
-    """A source whose subclasses read the rows of a format (``read``); the ``steps`` for all formats are applied to them."""
+    """A source whose subclasses read the rows of a format (``read``); the ``steps`` for all formats are applied to
+    them.
+    """
 
     id_column: str | None = None
     sparse: bool = False
@@ -84,8 +86,8 @@ class BaseSource(Source):
 
     @abstractmethod
     def read(self) -> Iterator[Batch]:
-        """Yield all rows in order, before the steps; NaN is a missing value, if these are allowed. It can be called several
-        times. Raises DataError with file and line or row, StorageError.
+        """Yield all rows in order, before the steps; NaN is a missing value, if these are allowed. It can be called
+        several times. Raises DataError with file and line or row, StorageError.
         """
 
     @abstractmethod
@@ -202,7 +204,8 @@ class Rejects:
             raise DataError(f"{message}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
 
     def write(self, path: Path) -> str:
-        """Write file, line, code and reason of the listed lines as tab-separated text; return a notice that names the file.
+        """Write file, line, code and reason of the listed lines as tab-separated text; return a notice that names the
+        file.
 
         Raises StorageError.
         """

@@ -1,8 +1,8 @@
 """svmlight (libsvm) text as a source: lines ``label index:value ...``, parsed by a compiled function.
 
-Blocks of lines without faults are parsed by any thread. A block with a bad line is parsed by the main thread: it repairs
-what options allow (labels that are words, entries that are unsorted or occur twice), or raises the error in which
-``explain`` describes the fault of the first bad line.
+Blocks of lines without faults are parsed by any thread. A block with a bad line is parsed by the main thread: it
+repairs what options allow (labels that are words, entries that are unsorted or occur twice), or raises the error in
+which ``explain`` describes the fault of the first bad line.
 """
 
 from __future__ import annotations
@@ -128,8 +128,8 @@ class SvmlightSource(BaseSource):
         return self._count(parsed, name), parsed.lines
 
     def _parse_clean(self, text: bytes) -> _CleanRows | None:
-        """Parse a block, on any thread; return None for the first block and for one with a bad line, which must be parsed
-        in the order of the blocks.
+        """Parse a block, on any thread; return None for the first block and for one with a bad line, which must be
+        parsed in the order of the blocks.
         """
         if self._base is None or self._words is not None or len(text) > 2 * BLOCK:
             return None

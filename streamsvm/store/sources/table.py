@@ -1,8 +1,9 @@
 """Tables: files whose columns have names, read as Arrow record batches and encoded as rows of features.
 
-CSV, JSON lines, Parquet and Arrow differ only in how the columns and the rows of a file are read. The columns of several
-files are matched by name. The encoding of each column is taken from a recorded schema, or inferred from the options, the
-types and the first values (``proposals``); for categories and words it is completed by counts over all rows.
+CSV, JSON lines, Parquet and Arrow differ only in how the columns and the rows of a file are read. The columns of
+several files are matched by name. The encoding of each column is taken from a recorded schema, or inferred from the
+options, the types and the first values (``proposals``); for categories and words it is completed by counts over all
+rows.
 """
 
 from __future__ import annotations
@@ -48,7 +49,9 @@ SAMPLE_BYTES = 1 << 20
 SAMPLE_COLUMNS = 4096
 """Columns of a wide table whose first values are in memory together."""
 NARROW = 512
-"""The most columns of a table whose blocks of text are parsed by several threads; wider ones would take too much memory."""
+"""The most columns of a table whose blocks of text are parsed by several threads; wider ones would take too much
+memory.
+"""
 CROSSED = " x "
 """The separator between the values of a cross."""
 
@@ -212,8 +215,8 @@ class TableSource(BaseSource):
         return SAMPLE_COLUMNS
 
     def _first_values(self, names: list[str]) -> dict[str, Any]:
-        """Return, for each column, its values in the first batch in which it has a value, among the first batches of the
-        first files.
+        """Return, for each column, its values in the first batch in which it has a value, among the first batches of
+        the first files.
         """
         samples: dict[str, Any] = dict.fromkeys(names, pa.nulls(0))
         unresolved = list(names)
@@ -231,7 +234,8 @@ class TableSource(BaseSource):
     # The rows
 
     def _read_columns(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file as ``_read`` does, with null for the words that the user added for missing values.
+        """Yield some columns of a file as ``_read`` does, with null for the words that the user added for missing
+        values.
 
         A column without values in this file gets the type that it has in other files.
         """
@@ -298,8 +302,8 @@ class TableSource(BaseSource):
 
 
 def _merge_small_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Merge small batches up to ``SAMPLE_ROWS`` or ``SAMPLE_BYTES``, so that the inferred kind of a column does not depend
-    on the size of the batches that a writer chose.
+    """Merge small batches up to ``SAMPLE_ROWS`` or ``SAMPLE_BYTES``, so that the inferred kind of a column does not
+    depend on the size of the batches that a writer chose.
     """
     pending, rows, size = list[pa.RecordBatch](), 0, 0
     for batch in batches:
@@ -327,8 +331,8 @@ def _merge_batches(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 def _first_bad_cell(encoder: TableEncoder, table: pa.RecordBatch, cell: BadCell) -> BadCell:
     """Return the bad cell of the first row that has one.
 
-    ``cell`` is the one at which encoding stopped. Columns are encoded one after the other, so that a later column may have
-    a bad cell in an earlier row.
+    ``cell`` is the one at which encoding stopped. Columns are encoded one after the other, so that a later column may
+    have a bad cell in an earlier row.
     """
     while cell.row:
         try:

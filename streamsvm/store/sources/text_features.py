@@ -1,11 +1,11 @@
 """Features of text: words or character n-grams, each hashed to a column.
 
-A column of text becomes 2^bits feature columns. The hash of each word, or of each run of 2 to 4 characters ('chars:2-4'),
-gives a feature column and a sign; the signs that fall on a feature column are added to a count c. The value is
-sign(c) (1 + ln |c|) idf, where idf = 1 + ln((1 + rows) / (1 + rows in which the column is not 0)) is counted over all
-ingested rows, and the values of a row are scaled to length 1 (Salton and Buckley 1988; signs: Weinberger and others 2009).
-Text is converted to lower case. Words consist of letters, digits and '_'. Before it is cut into runs of characters, the
-text gets a space at both ends, so that the beginnings and ends of words are distinguished.
+A column of text becomes 2^bits feature columns. The hash of each word, or of each run of 2 to 4 characters
+('chars:2-4'), gives a feature column and a sign; the signs that fall on a feature column are added to a count c. The
+value is sign(c) (1 + ln |c|) idf, where idf = 1 + ln((1 + rows) / (1 + rows in which the column is not 0)) is counted
+over all ingested rows, and the values of a row are scaled to length 1 (Salton and Buckley 1988; signs: Weinberger and
+others 2009). Text is converted to lower case. Words consist of letters, digits and '_'. Before it is cut into runs of
+characters, the text gets a space at both ends, so that the beginnings and ends of words are distinguished.
 
 The values of a row depend on its text and on the counts alone, not on other rows, to the last bit.
 """

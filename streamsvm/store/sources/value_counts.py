@@ -38,7 +38,9 @@ class ValueCensus:
     """Whether almost every row has a different value; set by ``close``."""
 
     def values(self, min_count: int) -> tuple[str, ...]:
-        """Return the sorted values that at least ``min_count`` rows have, followed by ``OTHER`` if there are rarer ones."""
+        """Return the sorted values that at least ``min_count`` rows have, followed by ``OTHER`` if there are rarer
+        ones.
+        """
         frequent = sorted(text for text, count in self.counts.items() if count >= min_count)
         return (*frequent, OTHER) if len(frequent) < len(self.counts) else tuple(frequent)
 

@@ -18,15 +18,16 @@ from streamsvm.store.format.arrays import INDPTR, ArraySpec
 from streamsvm.types import Chunk
 
 Emit = Callable[[ArraySpec, int, Array, int], None]
-"""Writes a full unit, given its array, its number, its values, and the number of items of the array up to the end of the
-unit, without padding.
+"""Writes a full unit, given its array, its number, its values, and the number of items of the array up to the end of
+the unit, without padding.
 """
 
 
 class Chunker:
     """Collects rows into chunks of ``rows`` rows; chunks of CSR rows have at most ``nonzeros`` entries, too.
 
-    ``before_joining`` is called before the parts of a chunk are copied into one, so that the previous chunk can be freed.
+    ``before_joining`` is called before the parts of a chunk are copied into one, so that the previous chunk can be
+    freed.
     """
 
     def __init__(self, rows: int, nonzeros: int | None, before_joining: Callable[[], None] | None = None) -> None:

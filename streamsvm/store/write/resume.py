@@ -40,8 +40,8 @@ def resumable_builds(
     """Return an opener of writers that continue an interrupted run with the same settings.
 
     Settings that the interrupted run did not record are assumed to be at their ``defaults``. Raises ExistsError for a
-    target that exists and is not such a build; ConfigError E-CONFIG, with the differences, for an interrupted build with
-    other settings.
+    target that exists and is not such a build; ConfigError E-CONFIG, with the differences, for an interrupted build
+    with other settings.
     """
     unfinished = [_unfinished_settings(target) for target in targets]
     recorded = unfinished[0]
@@ -127,7 +127,8 @@ def _check_sources(sources: Sequence[Path], recorded: list[JsonObject]) -> None:
 def require_space(target: Path, nbytes: float) -> None:
     """Raise StorageError E-NOSPACE if the disk has too little space for a store of about ``nbytes``.
 
-    The files of an interrupted build count as free space, because the build uses them; those of a finished store do not.
+    The files of an interrupted build count as free space, because the build uses them; those of a finished store do
+    not.
     """
     free, needed = shutil.disk_usage(target.parent).free, round(nbytes * SPACE_FACTOR)
     written = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0

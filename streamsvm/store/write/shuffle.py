@@ -1,8 +1,8 @@
 """An exact shuffle of more rows than memory holds: sorted runs in a scratch file, merged bucket by bucket.
 
-Rows are put into the order of a hash of the seed and the row number. ``append`` collects rows, sorts them by their hash and
-writes them as a run. ``drain`` reads one bucket, a range of hashes, from every run, sorts its rows and yields them. The
-order does not depend on the batches, the memory and the number of buckets: the same seed gives the same bits.
+Rows are put into the order of a hash of the seed and the row number. ``append`` collects rows, sorts them by their hash
+and writes them as a run. ``drain`` reads one bucket, a range of hashes, from every run, sorts its rows and yields them.
+The order does not depend on the batches, the memory and the number of buckets: the same seed gives the same bits.
 """
 
 from __future__ import annotations

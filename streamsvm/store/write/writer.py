@@ -1,5 +1,5 @@
-"""The writer of a store in any format: it cuts rows into chunks and units, adds statistics and checksums, and writes the
-manifest last.
+"""The writer of a store in any format: it cuts rows into chunks and units, adds statistics and checksums, and writes
+the manifest last.
 
 The journal of a store that is being built records its sources and settings, and the checksums of the units that are
 durable. An interrupted build reads its source again from the start: a unit whose checksum equals that in the journal is
@@ -47,8 +47,8 @@ LARGEST_JOURNAL = 1 << 30
 
 
 class StoreBackend(Protocol):
-    """Writes the arrays of a store in one format. The writer calls ``begin``, then for each chunk ``close_full_file`` and
-    ``write``, then ``finish``.
+    """Writes the arrays of a store in one format. The writer calls ``begin``, then for each chunk ``close_full_file``
+    and ``write``, then ``finish``.
     """
 
     name: str
@@ -91,8 +91,8 @@ class StoreBackend(Protocol):
         ...
 
     def reuse(self, notes: list[Handle], *, repair: bool) -> None:
-        """Skip the writing of units that are on disk already: those in the ``notes`` of an interrupted build, or those of
-        a committed store that is repaired.
+        """Skip the writing of units that are on disk already: those in the ``notes`` of an interrupted build, or those
+        of a committed store that is repaired.
 
         With ``repair`` each unit is read and compared, and only damaged ones are written.
         """
@@ -123,7 +123,9 @@ class StoreWriter:
     compression: str = "none"
     """'lz4', 'none', or 'auto', which decides by compressing the first batch of rows."""
     uuid: str = ""
-    """The name of this copy of the store; if empty, it is derived from the digest, so that equal data gives equal bytes."""
+    """The name of this copy of the store; if empty, it is derived from the digest, so that equal data gives equal
+    bytes.
+    """
     journal: Journal | None = None
     """The journal of a build that can be resumed; None for other builds."""
     repairs: Manifest | None = None
@@ -185,7 +187,8 @@ class StoreWriter:
     def progress(self) -> JsonObject | None:
         """Return the state that ``resume`` needs, as plain JSON; for dense stores only, and between two chunks.
 
-        It covers the durable chunks: all so far, or those up to the end of the last closed file; None if there are none.
+        It covers the durable chunks: all so far, or those up to the end of the last closed file; None if there are
+        none.
         """
         self.background.wait()
         if self.backend.sync():
