@@ -166,7 +166,7 @@ def run_task(function: Callable[..., Result], version: str, part: Part, *shared:
 
 def run_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: Shared) -> Result:
     """Make neighboring parts one after the other, and return their joined result."""
-    return Joins(join).of_span(task, parts, shared)
+    return Joins(join).compute_span(task, parts, shared)
 
 
 MEMORY_SHARE = 0.55

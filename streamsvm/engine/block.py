@@ -1,8 +1,8 @@
-"""A loaded chunk as the problems of a fit see it: cut into parts, with targets and weights for each problem, shown to its solver.
+"""Blocks: a loaded chunk, cut into parts, with the targets and weights of each problem, is passed to the solver's ``visit``.
 
-This is the only place where a solver meets rows while it trains, whether the chunk was read by this process or by a worker.
-A one-vs-one problem gets a copy of the rows of its two classes, block by block, so that its cost grows with its own rows; the rows keep
-their global numbers (``Block.places``), by which solvers recognize them in the next pass and models in all pairs.
+Solvers receive rows only from here while they train, whether the chunk was read by this process or by a worker. A one-vs-one problem
+gets a copy of the rows of its two classes, block by block, so that its cost grows with the number of its own rows. The rows keep their
+global numbers (``Block.places``), by which solvers identify them in the next pass, and models identify them across pairs.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from streamsvm.types.problem import class_factors
 
 
 def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *, reused: bool = False) -> Block | None:
-    """Return a part of a chunk as a problem sees it; None where a pair of classes has no row in it.
+    """Return the block of a problem for one part of a chunk; None if a one-vs-one problem has no row in it.
 
-    ``start``: the global number of the chunk's first row. ``reused``: other problems see the part too, so that its order is copied.
+    ``start``: the global number of the chunk's first row. ``reused``: other problems use the part too, so that its order is copied.
     """
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
     codes, weight = loaded.chunk.codes[span], None if weight is None else weight[span]
@@ -42,14 +42,15 @@ def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *,
 
 
 def own_rows(values: Array, places: Int64 | None) -> Array:
-    """Return what the rows of a block have of ``values`` (rows of the part, ...): a view, of a pair of classes a copy."""
+    """Return the entries of ``values`` (rows of the part, ...) that belong to a block's rows: a view; a copy for one-vs-one."""
     return values if places is None else values[places]
 
 
 def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32 | Float64]:
-    """The targets (n,) and weights (n,) a problem gives to rows of these codes (n,) and row weights (n,).
+    """Return a problem's targets (n,) and weights (n,) for rows with these codes (n,) and row weights (n,).
 
-    Weights are float32 but for those of classes that float32 does not hold, and products of both kinds: float64.
+    The weights are float32, unless they are class weights that float32 cannot represent exactly, or products of class and row
+    weights: then they are float64.
     """
     y, s = problem.kind.targets(codes), class_factors(codes, problem.weights)
     if weight is None:
@@ -59,33 +60,31 @@ def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) 
 
 
 def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:
-    """The visiting order of a chunk restricted to a part of it; a copy if other problems are to use the same order."""
+    """Return the visiting order of a chunk restricted to one part; a copy if other problems use the same order."""
     if part.stop - part.start == len(order):
         return order.copy() if reused else order
     return order[(order >= part.start) & (order < part.stop)] - np.int32(part.start)
 
 
 class ActiveProblem(NamedTuple):
-    """A problem that is still being solved."""
+    """A problem that is not solved yet."""
 
     number: int
-    """Its place among the problems of the fit, which is its place in per-row state as well."""
+    """Index of the problem among those of the fit, and in the per-row state."""
     problem: Problem
-    """What is being solved."""
     state: State
     """The state of its solver, changed in place by every visit."""
 
 
 @dataclass(frozen=True, slots=True)
 class BlockVisitor:
-    """Shows chunks to one solver through one feature map."""
+    """Passes the blocks of loaded chunks to one solver, through one feature map."""
 
     solver: AnySolver
-    """What visits blocks and closes passes."""
     features: FeatureMap
-    """From stored rows to what the solver sees."""
+    """The map from stored rows to the features that the solver sees."""
     cached: bool = False
-    """Whether all blocks stay in memory, so that solvers may come back to one at no cost."""
+    """Whether all blocks stay in memory, so that solvers may use a block again without reading."""
 
     def visit(
         self,
@@ -93,42 +92,42 @@ class BlockVisitor:
         chunk: int,
         start: int,
         active: Sequence[ActiveProblem],
-        rows: Mapping[str, Array],
+        row_values: Mapping[str, Array],
     ) -> None:
-        """Let every problem that may see chunk number ``chunk`` visit it. Changes the states and ``rows``.
+        """Visit chunk number ``chunk`` for every active problem that does not hold it out. Changes the states and ``row_values``.
 
-        ``start`` is the number of the chunk's first row in the store. ``rows`` holds the per-row state of the chunk,
+        ``start`` is the number of the chunk's first row in the store. ``row_values`` holds the per-row state of the chunk,
         (problems, rows), by name.
         """
-        shown = [problem for problem in active if chunk not in problem.problem.held_out]
-        for part in self._parts(loaded.chunk.X, shown):
-            whole = [one.state for one in shown if not one.problem.kind.selects_rows]
-            if whole:
-                self.solver.prepare_shared(whole, part.X)
-            copies: dict[bytes, RowRecord] | None = {} if len(shown) > 1 else None
-            for one in shown:
-                block = block_of(one.problem, loaded, part, start, reused=len(shown) > 1)
+        visiting = [problem for problem in active if chunk not in problem.problem.held_out]
+        for part in self._parts(loaded.chunk.X, visiting):
+            using_all_rows = [problem.state for problem in visiting if not problem.problem.kind.selects_rows]
+            if using_all_rows:
+                self.solver.prepare_shared(using_all_rows, part.X)
+            copies: dict[bytes, RowRecord] | None = {} if len(visiting) > 1 else None
+            for problem in visiting:
+                block = block_of(problem.problem, loaded, part, start, reused=len(visiting) > 1)
                 if block is None:
                     continue
                 block.chunk, block.cached = chunk, self.cached
-                block.copies = copies if block.places is None else None  # other pairs have other rows
-                mine = {name: values[one.number][part.start : part.stop] for name, values in rows.items()}
-                block.rows = {name: own_rows(values, block.places) for name, values in mine.items()}
-                self.solver.visit(one.state, block)
+                block.copies = copies if block.places is None else None  # each pair of classes has other rows
+                part_values = {name: v[problem.number][part.start : part.stop] for name, v in row_values.items()}
+                block.rows = {name: own_rows(values, block.places) for name, values in part_values.items()}
+                self.solver.visit(problem.state, block)
                 if block.places is not None:
-                    for name, values in mine.items():
+                    for name, values in part_values.items():
                         values[block.places] = block.rows[name]
 
-    def _parts(self, X: Rows, shown: Sequence[ActiveProblem]) -> Iterator[FeaturePart]:
-        """The features of rows, or rows without, where none of these problems needs any in this pass."""
-        needed = any(self.solver.needs_features(one.state) for one in shown)
+    def _parts(self, X: Rows, visiting: Sequence[ActiveProblem]) -> Iterator[FeaturePart]:
+        """Return the features of rows in parts; if no problem needs features in this pass, rows without features."""
+        needed = any(self.solver.needs_features(problem.state) for problem in visiting)
         return self.features.parts(X) if needed else self.features.unformed_parts(X)
 
     def join_gathered(self, states: list[State]) -> None:
-        """Say that a pass is over, before its problems are finished one after the other. Changes the states."""
+        """Call the solver's ``join_gathered`` at the end of a pass, before ``finish`` is called for each state."""
         self.solver.join_gathered(states)
 
     def finish(self, state: State, deadline: float = float("inf")) -> Certificate:
-        """Close a pass. A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``."""
+        """Close a pass of one problem. A solver with ``stops_early`` stops at ``deadline``, a moment of ``time.perf_counter``."""
         self.solver.set_deadline(state, deadline)
         return self.solver.finish(state)

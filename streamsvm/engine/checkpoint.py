@@ -1,9 +1,9 @@
 """Checkpoints: when one is made, what it holds, and the file format.
 
-A checkpoint is a safetensors file of arrays with a JSON header, sealed by checksums. Two generations are kept: the older one is
-overwritten, so that one is always intact, and the newest intact one is used. Arrays are streamed to disk as they lie in memory: saving
-needs no second copy. Nothing is executed when a file is read: a class is named by its tag (``class_tags``) and
-looked up in a closed table, and its fields are set. A value without a tag is refused when it is written.
+A checkpoint is a safetensors file of arrays with a JSON header, protected by checksums. Two generations are kept. A new checkpoint
+overwrites the older one, so that one is always intact; a resumed run uses the newest intact one. Arrays are written to disk directly
+from memory, without a second copy. Reading a file executes no code: each class is named by its tag (``class_tags``), looked up in a
+closed table, and its fields are set. Saving an object whose class has no tag is an error.
 """
 
 from __future__ import annotations
@@ -35,21 +35,20 @@ from streamsvm.locks import sweep
 from streamsvm.types import Report, Status
 
 Tree: TypeAlias = Any
-"""JSON as ``Encoder`` makes it and ``Decoder`` reads it."""
+"""JSON as written by ``Encoder`` and read by ``Decoder``."""
 Value: TypeAlias = Any
 """A value that a checkpoint can hold: a state, or a part of one."""
 StateClass: TypeAlias = Any
-"""A dataclass or ``NamedTuple`` with a tag: the type system has no name for both."""
+"""A tagged class: a dataclass or a ``NamedTuple``. The type system has no common name for them."""
 
 PLAIN = (bool, int, float, str, type(None))
 
 FORMAT = 3
-"""The version of the header. Files of another one are refused."""
+"""The version of the header. Files of other versions are refused."""
 GENERATIONS = ("ckpt-A", "ckpt-B")
-"""The two files of a directory; a checkpoint is written over the older one."""
+"""The two files of a directory; a new checkpoint overwrites the older one."""
 PAUSE_FACTOR = 20
-"""The next checkpoint is made no sooner than this many times the seconds the last one took: they cost a twentieth of the time
-at most."""
+"""Minimum pause between two checkpoints, as a multiple of the time the last one took, so that checkpoints take at most 1/20 of a run."""
 SAVED_FIELDS = {
     "passes": "passes",
     "index": "chunks_visited",
@@ -60,12 +59,12 @@ SAVED_FIELDS = {
     "held": "validation_state",
     "gaps": "gaps",
 }
-"""Keys of a checkpoint, each with the field of ``Training`` that it stores. The runs, the per-row state and the status have keys of
-their own."""
+"""Keys of a checkpoint, each with the field of ``Training`` that it stores. The problems' runs, the per-row state and the status are
+stored under further keys."""
 
 
 class Encoder:
-    """Turns a value into a JSON tree; arrays are collected in ``tensors`` and referred to by name."""
+    """Encodes a value as a JSON tree; collects its arrays in ``tensors``, to which the tree refers by name."""
 
     def __init__(self) -> None:
         self.tensors: dict[str, Array] = {}
@@ -97,7 +96,10 @@ class Encoder:
 
 
 class Decoder:
-    """The inverse of ``Encoder``: ``tensor`` returns an array by name. A malformed tree raises ValueError, KeyError or TypeError."""
+    """Decodes a JSON tree of ``Encoder``. ``tensor`` returns an array by its name.
+
+    A malformed tree raises ValueError, KeyError or TypeError.
+    """
 
     def __init__(self, tensor: Callable[[str], Array]) -> None:
         self._tensor = tensor
@@ -119,7 +121,7 @@ class Decoder:
         return self._instance(class_of(tree["class"]), [self.decode(v) for v in tree["fields"]])
 
     def entry(self, tree: Tree, key: str) -> Value:
-        """Return one value of a tree that is a dict."""
+        """Return the value of one key of a tree that encodes a dict."""
         return self.decode(dict(tree["dict"])[key])
 
     def _array(self, name: str, transposed: bool) -> Array:
@@ -152,46 +154,47 @@ def _is_transposed(array: Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """A checkpoint file that was opened and whose header is intact. Its arrays stay in the file until ``content`` reads them."""
+    """A checkpoint file with an intact header. Its arrays are read from the file when ``content`` or ``verify`` is called."""
 
     number: int
-    """Counts the checkpoints of a run, from 1."""
+    """Number of the checkpoint among those of its run, from 1."""
     identity: JsonObject
-    """Data and settings of the run, as plain JSON."""
+    """Fingerprint of the run's data and settings, as plain JSON, by which a checkpoint is matched to a run."""
     tree: Any
     """The JSON tree of the content (``Encoder``)."""
     crcs: dict[str, int]
+    """The crc32c of each array, by name."""
     path: Path
 
-    def content(self, part: str | None = None) -> Any:
-        """Return the content, or one entry of it. The modules of its classes must be imported.
+    def content(self, key: str | None = None) -> Any:
+        """Return the content, or the value of one of its keys. The modules of the saved classes must be imported.
 
-        Raises what ``Decoder`` does, DataError E-CHECKPOINT.
+        Raises DataError E-CHECKPOINT, and what ``Decoder`` raises.
         """
-        with _arrays(self.path, self.crcs) as array:
-            decoder = Decoder(array)
-            return decoder.decode(self.tree) if part is None else decoder.entry(self.tree, part)
+        with _open_arrays(self.path, self.crcs) as read_array:
+            decoder = Decoder(read_array)
+            return decoder.decode(self.tree) if key is None else decoder.entry(self.tree, key)
 
     def verify(self) -> CheckpointFile:
-        """Read all arrays once. Raises DataError E-CHECKPOINT."""
-        with _arrays(self.path, self.crcs) as array:
+        """Read all arrays once and check their checksums; return this file. Raises DataError E-CHECKPOINT."""
+        with _open_arrays(self.path, self.crcs) as read_array:
             for name in self.crcs:
-                array(name)
+                read_array(name)
         return self
 
 
 @contextmanager
-def _arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], Array]]:
+def _open_arrays(path: Path, crcs: dict[str, int]) -> Iterator[Callable[[str], Array]]:
     """Yield a function that reads an array of a checkpoint by name and checks its crc32c."""
     with open_container(path, lambda why: _unusable_error(path, why)) as file:
 
-        def array(name: str) -> Array:
-            found = file.get_tensor(name)
-            if crc32c(np.ascontiguousarray(found).data) != crcs[name]:
+        def read_array(name: str) -> Array:
+            array = file.get_tensor(name)
+            if crc32c(np.ascontiguousarray(array).data) != crcs[name]:
                 raise _unusable_error(path, f"the crc32c of array {name} does not match")
-            return found
+            return array
 
-        yield array
+        yield read_array
 
 
 def write_checkpoint(path: Path, number: int, identity: JsonObject, content: Any) -> None:
@@ -201,17 +204,17 @@ def write_checkpoint(path: Path, number: int, identity: JsonObject, content: Any
     crcs = {name: crc32c(array.data) for name, array in encoder.tensors.items()}
     header = {"format": FORMAT, "number": number, "identity": identity, "tree": tree, "crcs": crcs}
     text = json.dumps(header)
-    sealed = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
-    durable.write_stream(path, pieces(encoder.tensors, sealed))
+    metadata = {"header": text, "sha256": hashlib.sha256(text.encode()).hexdigest()}
+    durable.write_stream(path, pieces(encoder.tensors, metadata))
 
 
 def read_checkpoint(path: Path) -> CheckpointFile:
-    """Open a checkpoint; its arrays are verified when they are read. Raises DataError E-CHECKPOINT, E-VERSION."""
+    """Open a checkpoint and check its header. Raises DataError E-CHECKPOINT, E-VERSION."""
     with open_container(path, lambda why: _unusable_error(path, why)) as file:
-        return _check_seal(path, file.metadata() or {})
+        return _parse_header(path, file.metadata() or {})
 
 
-def _check_seal(path: Path, metadata: dict[str, str]) -> CheckpointFile:
+def _parse_header(path: Path, metadata: dict[str, str]) -> CheckpointFile:
     text = metadata.get("header", "")
     if hashlib.sha256(text.encode()).hexdigest() != metadata.get("sha256"):
         raise _unusable_error(path, "the sha256 of its header does not match")
@@ -237,15 +240,15 @@ class CheckpointDirectory:
 
     directory: Path
     number: int = 0
-    """The number of the last checkpoint that was written or read."""
+    """Number of the last checkpoint written or read; 0: there is none."""
     keep_after_success: bool = False
-    """Whether the checkpoints stay after a normal end, because a resumed run could do more."""
+    """Whether to keep the checkpoints after a normal end, because a resumed run could improve the result."""
 
     @contextmanager
     def open(self, *, keep_existing: bool) -> Iterator[None]:
-        """Create the directory for a run; without ``keep`` earlier checkpoints are removed.
+        """Create the directory for a run; unless ``keep_existing``, remove the checkpoints of earlier runs.
 
-        It is removed after a normal end, unless it is ``kept``, and after an error if there is no checkpoint in it.
+        The directory is removed after a normal end, unless ``keep_after_success`` is set, and after an error if it holds no checkpoint.
         """
         if not keep_existing:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -261,11 +264,11 @@ class CheckpointDirectory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def check_absent(self) -> None:
-        """Raise ExistsError where an interrupted run has left a checkpoint: a run that does not resume would remove it."""
+        """Raise ExistsError if an interrupted run has left a checkpoint, which a run that does not resume would remove."""
         if any((self.directory / name).exists() for name in GENERATIONS):
             raise ExistsError(
                 f"{self.directory} holds the checkpoint of a run that was interrupted",
-                hint="pass --resume to go on with that run, --overwrite to discard it, or choose another name",
+                hint="pass --resume to continue that run, --overwrite to discard it, or choose another name",
             )
 
     def write(self, identity: JsonObject, content: Any) -> None:
@@ -275,49 +278,49 @@ class CheckpointDirectory:
         self.number += 1
 
     def read(self) -> list[CheckpointFile]:
-        """Return the intact checkpoints, newest first. Raises DataError if there are some and all are damaged."""
-        found, errors = [], []
+        """Return the intact checkpoints, newest first. Raises DataError if there are checkpoints but none is intact."""
+        intact, errors = [], []
         for path in (self.directory / name for name in GENERATIONS):
             if path.exists():
                 try:
-                    found.append(read_checkpoint(path).verify())
+                    intact.append(read_checkpoint(path).verify())
                 except DataError as error:
                     errors.append(error)
-        if errors and not found:
+        if errors and not intact:
             raise errors[0]
-        found.sort(key=lambda saved: -saved.number)
-        self.number = found[0].number if found else 0
-        return found
+        intact.sort(key=lambda file: -file.number)
+        self.number = intact[0].number if intact else 0
+        return intact
 
 
 class Checkpointer(Protocol):
-    """What the fit loop does between two visits for the sake of a later resume."""
+    """Saves and restores a training; called by the fit loop."""
 
     def resume(self, training: Training) -> None:
-        """Change ``training`` to where an earlier run was stopped, if there was one. Raises DataError."""
+        """Restore ``training`` from the checkpoint of an interrupted run, if there is one. Raises DataError."""
         ...
 
     def save_if_due(self, training: Training) -> None:
-        """Save when it is time; called after every visit. Raises InterruptedRun when the run is to stop here."""
+        """Save a checkpoint if one is due; called after every visit. Raises InterruptedRun if the process is asked to stop."""
         ...
 
     def check_store(self) -> None:
-        """Check the store; called before and after every pass. Raises DataError when it is not the one that was opened."""
+        """Raise DataError if the store has changed since it was opened; called before and after every pass."""
         ...
 
     def save(self, training: Training) -> None:
-        """Save the training as it is between two visits; called when a run cannot go on. Raises StorageError."""
+        """Save the training between two visits; called when the training cannot continue. Raises StorageError."""
         ...
 
 
 class NoCheckpoint:
-    """The checkpointer of a run that is not resumed: it saves nothing."""
+    """The checkpointer of a fit without checkpoints: it saves nothing."""
 
     def resume(self, training: Training) -> None:
         """Leave the training at its beginning."""
 
     def save_if_due(self, training: Training) -> None:
-        """Go on while there is time. Raises InterruptedRun."""
+        """Check the time limit. Raises InterruptedRun."""
         check_time()
 
     def check_store(self) -> None:
@@ -329,36 +332,35 @@ class NoCheckpoint:
 
 @dataclass(slots=True)
 class RunCheckpointer:
-    """Saves a training every so often and when it is asked to stop; see ``Checkpointer``."""
+    """Saves a training at regular intervals, and when the process is asked to stop (``Checkpointer``)."""
 
     checkpoints: CheckpointDirectory
-    """Where checkpoints are written."""
     identity: JsonObject
-    """What the run is made with, as plain JSON."""
+    """Fingerprint of the run's data and settings, as plain JSON, by which a checkpoint is matched to a run."""
     guard: StoreGuard
-    """Looks after the store that is read."""
+    """Detects changes of the store during the run."""
     interruption: Interruption
-    """Where a signal or the end of the time shows."""
+    """The signal or expired time limit by which the process was asked to stop, if any."""
     interval_seconds: float
-    """Seconds between two checkpoints; 0: only when the run is stopped."""
+    """Seconds between two checkpoints; 0: save only when the process is asked to stop."""
     command: str
-    """What goes on with the run, as typed in a shell."""
+    """Shell command that resumes the run."""
     report: Report
-    """Takes the events ``resumed`` and ``checkpoint``."""
+    """Receives the events ``resumed`` and ``checkpoint``."""
     deadline: float = float("inf")
-    """When the run is to stop, by the clock of ``time.monotonic``."""
+    """Moment at which the run must stop, by ``time.monotonic``."""
     saved: list[CheckpointFile] = field(default_factory=list)
-    """The checkpoints of an earlier run, newest first."""
-    _last: float = field(init=False)
-    """When the last checkpoint was complete."""
-    _cost: float = 0.0
-    """Seconds the last checkpoint took."""
+    """The checkpoints of the interrupted run that is resumed, newest first; emptied by ``resume``."""
+    _last_saved: float = field(init=False)
+    """Moment at which the last checkpoint was complete, by ``time.monotonic``."""
+    _save_seconds: float = 0.0
+    """Seconds that the last checkpoint took."""
 
     def __post_init__(self) -> None:
-        self._last = time.monotonic()
+        self._last_saved = time.monotonic()
 
     def resume(self, training: Training) -> None:
-        """Go on from the newest checkpoint of an earlier run; without one nothing changes. Raises DataError."""
+        """Restore the training from the newest checkpoint of the interrupted run, if there is one. Raises DataError."""
         if not self.saved:
             return
         try:
@@ -370,7 +372,7 @@ class RunCheckpointer:
                 f"{where} is no usable checkpoint: {quote(error)}", code="E-CHECKPOINT", hint=hint
             ) from error
         freed_memory.give_back()
-        self.interruption.standing = self._standing(training)
+        self.interruption.last_checkpoint = self._describe_last_checkpoint(training)
         self.report({"event": "resumed", "passes": training.passes, "visits": training.chunks_visited})
         self.saved = []
 
@@ -384,21 +386,20 @@ class RunCheckpointer:
         training.runs[:] = [
             ProblemRun(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)
         ]
-        before = others[0].content("rows") if others and training.row_states else {}
-        for name, rows in training.row_states.items():
-            rows.restore(content["rows"].get(name), before.get(name))
+        older_rows = others[0].content("rows") if others and training.row_states else {}  # must stay valid too
+        for name, row_state in training.row_states.items():
+            row_state.restore(content["rows"].get(name), older_rows.get(name))
 
     def save_if_due(self, training: Training) -> None:
-        """Save if a checkpoint is due. Raises InterruptedRun, after saving, when the run was asked to stop."""
+        """Save if a checkpoint is due. If the process was asked to stop, save and raise InterruptedRun."""
         if self.interruption.name or time.monotonic() >= self.deadline:
             raise self.save_interrupted(training)
-        if self.interval_seconds and time.monotonic() - self._last >= max(
-            self.interval_seconds, PAUSE_FACTOR * self._cost
-        ):
+        pause = max(self.interval_seconds, PAUSE_FACTOR * self._save_seconds)
+        if self.interval_seconds and time.monotonic() - self._last_saved >= pause:
             self.save(training)
 
     def check_store(self) -> None:
-        """Raise DataError when the store is not the one that was opened."""
+        """Raise DataError if the store has changed since it was opened."""
         self.guard.check()
 
     def save(self, training: Training) -> None:
@@ -412,26 +413,26 @@ class RunCheckpointer:
             content["runs"] = [(run.state, run.certificate, run.done, run.witness) for run in training.runs]
             content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}
             self.checkpoints.write(self.identity, content)
-        self._last = time.monotonic()
-        self._cost = self._last - began
-        self.interruption.standing = self._standing(training)
-        self.report({"event": "checkpoint", **_position(training), "took": self._cost})
+        self._last_saved = time.monotonic()
+        self._save_seconds = self._last_saved - began
+        self.interruption.last_checkpoint = self._describe_last_checkpoint(training)
+        self.report({"event": "checkpoint", **_position(training), "took": self._save_seconds})
 
     def save_interrupted(self, training: Training) -> InterruptedRun:
-        """Save a checkpoint of a run that was asked to stop, and return what it ends with. Raises StorageError."""
+        """Save a checkpoint of a run that was asked to stop, and return the InterruptedRun to raise. Raises StorageError."""
         self.interruption.saving = True
         self.save(training)
         self.interruption.saving = False
         name = self.interruption.name or "time limit"
-        seconds = self.interruption.seconds if self.interruption.name else self._cost
+        seconds = self.interruption.seconds if self.interruption.name else self._save_seconds
         where = "epoch {epoch}, chunk {chunk}".format(**_position(training))
         return InterruptedRun(f"{name}: checkpoint saved at {where} ({seconds:.1f} s). Resume: {self.command}")
 
-    def _standing(self, training: Training) -> str:
+    def _describe_last_checkpoint(self, training: Training) -> str:
         where = "epoch {epoch}, chunk {chunk}".format(**_position(training))
-        return f"The checkpoint saved at {where} stands. Resume: {self.command}"
+        return f"The checkpoint saved at {where} is still valid. Resume: {self.command}"
 
 
 def _position(training: Training) -> dict[str, int]:
-    """Where the run is, as people count: epoch from 1, chunks done in it."""
+    """Return the position for users: the number of the pass, from 1, and the chunks visited in it."""
     return {"epoch": training.passes + 1, "chunk": training.chunks_visited}

@@ -1,6 +1,6 @@
-"""The fit loop on a cluster: states travel packed, workers visit groups, and the worker of the last join closes the pass.
+"""The fit loop on a cluster: workers visit groups with serialized states, and the worker that makes the last join closes the pass.
 
-Parts of a state that only the end of a pass looks at (``Solver.driver_fields``) stay on disk, where that worker reads them.
+The state fields that only ``finish`` reads (``Solver.driver_fields``) stay on disk, from where that worker reads them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple
 from streamsvm.engine.block import BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress
-from streamsvm.engine.fit_state import Training, steps_between
+from streamsvm.engine.fit_state import Training, make_pending_steps
 from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, PartialResult, PassInput, Work, sum_costs
 from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
@@ -24,28 +24,28 @@ from streamsvm.types import AnySolver, Certificate, Problem, Report, State
 
 
 class PassResult(NamedTuple):
-    """A round that is over; states and certificates in the order of the problems it was pass_input with."""
+    """The result of a pass. The lists have the order of ``PassInput.states``."""
 
     states: list[State]
-    """Serialized, without what stays on disk."""
+    """The states, serialized, without the fields that stay on disk."""
     certificates: list[Certificate]
-    """What is now known of each problem."""
+    """The new certificate of each problem."""
     witnesses: list[State | None]
-    """Of each problem that takes part in no further pass, serialized, where that is wanted: see ``Work.witnesses``."""
-    spent: PartialResult
-    """What all groups took; its states are gone."""
+    """The serialized dual witness (``Work.witnesses``) of each problem that takes part in no further pass; else None."""
+    costs: PartialResult
+    """The costs of all groups; its list of states is empty."""
     seconds: float = 0.0
-    """How long it took to close the pass, steps in memory included."""
+    """Seconds that closing the pass took, in-memory steps included."""
 
     def with_peak(self, peak: int) -> PassResult:
-        """The same, closed by a process that had as many bytes in use."""
-        return self._replace(spent=self.spent.with_peak(peak))
+        """Return the result with its peak raised to ``peak``, that of the process that closed the pass."""
+        return self._replace(costs=self.costs.with_peak(peak))
 
 
-def close_pass(found: PartialResult, work: Work, pass_input: PassInput) -> PassResult:
-    """Close the pass of every problem. Raises DataError, StorageError."""
+def close_pass(joined: PartialResult, work: Work, pass_input: PassInput) -> PassResult:
+    """Close the pass of every problem on a worker. Raises DataError, StorageError."""
     began, numbers = time.perf_counter(), [k for k, _ in pass_input.states]
-    states = dict(zip(numbers, clone(found.states), strict=True))  # in one go: what they share stays shared
+    states = dict(zip(numbers, clone(joined.states), strict=True))  # all at once, so that shared arrays stay shared
     if work.driver_state is not None:
         work.driver_state.load(pass_input.version, states)
     visitor = BlockVisitor(work.solver, work.features)
@@ -53,36 +53,39 @@ def close_pass(found: PartialResult, work: Work, pass_input: PassInput) -> PassR
     visitor.join_gathered(list(states.values()))
     certificates = [visitor.finish(state, deadline) for state in states.values()]
     for (k, state), certificate in zip(states.items(), certificates, strict=True):
-        if certificate.ends(work.problems[k]):  # no further pass looks at what steps would come to
+        if certificate.ends(work.problems[k]):  # no further pass needs the steps
             continue
-        for _ in steps_between(work.solver, state, deadline):  # nobody saves a round before it is over
+        for _ in make_pending_steps(work.solver, state, deadline):  # no checkpoint is made within a pass on a cluster
             pass
-    left, witnesses = list(states.values()), _witnesses(states, certificates, work, pass_input)
+    sent, witnesses = list(states.values()), _serialize_witnesses(states, certificates, work, pass_input)
     if work.driver_state is not None:
         work.driver_state.save(pass_input.version + 1, states, pass_input.drop)
-        left = [work.driver_state.without(state) for state in left]
-    spent = found._replace(states=[], peak=max(found.peak, anonymous_bytes()))
-    return PassResult([serialize(state) for state in left], certificates, witnesses, spent, time.perf_counter() - began)
+        sent = [work.driver_state.remove_fields(state) for state in sent]
+    costs = joined._replace(states=[], peak=max(joined.peak, anonymous_bytes()))
+    return PassResult([serialize(state) for state in sent], certificates, witnesses, costs, time.perf_counter() - began)
 
 
-def _witnesses(
+def _serialize_witnesses(
     states: dict[int, State], certificates: list[Certificate], work: Work, pass_input: PassInput
 ) -> list[State | None]:
-    """What is sent of whole states, which are here alone, because the dual variables are read off it."""
+    """Return the serialized witness of each problem that takes part in no further pass, else None.
+
+    A witness is made here because only this worker has complete states.
+    """
     solver = work.solver
     if not (work.witnesses and solver.has_dual_witness):
         return [None] * len(states)
     return [
-        serialize(solver.witness(state)) if pass_input.ending or found.ends(work.problems[k]) else None
-        for (k, state), found in zip(states.items(), certificates, strict=True)
+        serialize(solver.witness(state)) if pass_input.ending or certificate.ends(work.problems[k]) else None
+        for (k, state), certificate in zip(states.items(), certificates, strict=True)
     ]
 
 
 class DistributedTrainer(GroupTrainer):
-    """The fit loop through the executor of a cluster.
+    """The fit loop that runs on the executor of a cluster.
 
-    Tasks are copies: a worker may be lost with what it had. So per-row state, and what only the end of a pass looks at,
-    is in files of one version for each round, and nothing on the driver changes before a round is closed.
+    Tasks work on copies, because a worker may fail at any time. Therefore the per-row state, and the state fields that only ``finish``
+    reads, are in files with one version for each pass, and nothing on the driver changes before a pass is closed.
     """
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
@@ -90,69 +93,71 @@ class DistributedTrainer(GroupTrainer):
         work = fit.work
         self._shared = executor.share(work)
         self._versions = Versions()
-        files = [one for one in work.state_files if isinstance(one, GroupStateFiles)]
-        rows = {one.state.name: GroupRows(one, fit.layout, fit.groups, self._versions) for one in files}
+        state_files = [files for files in work.state_files if isinstance(files, GroupStateFiles)]
+        rows = {files.state.name: GroupRows(files, fit.layout, fit.groups, self._versions) for files in state_files}
         self.training.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
 
-    def with_solver(self, solver: AnySolver, problems: list[Problem], before: Training) -> DistributedTrainer:
-        """Return a loop for another solver over the same groups."""
+    def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> DistributedTrainer:
+        """Return a loop over the same groups for another solver, whose passes and costs are counted on from ``previous``."""
         work = replace(
             self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None, witnesses=False
         )
         other = DistributedTrainer(replace(self._fit, work=work), self._executor, self._report)
-        other.training.continue_counts_from(before)
+        other.training.continue_counts_from(previous)
         return other
 
     def continue_pass(self) -> None:
-        """Go on from what one process has saved: its pass begins anew, what only the end of a pass looks at goes to a file.
+        """Prepare to repeat an interrupted pass from its start.
 
-        Raises DataError for a pass that has changed what belongs to rows, StorageError.
+        If the checkpoint was made by one process, write the state fields that only ``finish`` reads to a file. Raises StorageError,
+        and DataError if the interrupted pass has already changed per-row state.
         """
         training, driver_state, versions = self.training, self._fit.work.driver_state, self._versions
         if training.chunks_visited and (self._solver.row_state or not training.partials):
-            found = f"the checkpoint was made in pass {training.passes + 1}, and the per-row state of that pass is incomplete"
+            pass_number = training.passes + 1
             raise DataError(
-                found,
+                f"the checkpoint was made in pass {pass_number}, and the per-row state of that pass is incomplete",
                 code="E-CHECKPOINT",
                 hint="go on without --cluster, or start again with --overwrite in place of --resume",
             )
         training.chunks_visited, training.partials = 0, []
         if driver_state is not None and versions.to_write:
-            active = {one.number: one.state for one in training.active()}
+            active = {problem.number: problem.state for problem in training.active()}
             driver_state.save(versions.version, active, ())
             for number, state in active.items():
-                training.runs[number].state = driver_state.without(state)
+                training.runs[number].state = driver_state.remove_fields(state)
             versions.to_write = False
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Make a round and take in what it came to. Raises ClusterError, with all that was known saved."""
+        """Make one pass on the cluster. Raises ClusterError, after a checkpoint of the last closed pass was saved."""
         training, driver_state = self.training, self._fit.work.driver_state
         active = training.active()
         states = tuple(
-            (one.number, serialize(driver_state.without(one.state) if driver_state else one.state)) for one in active
+            (problem.number, serialize(driver_state.remove_fields(problem.state) if driver_state else problem.state))
+            for problem in active
         )
         deadline = time.time() + (self._work_deadline() - time.perf_counter())
-        on_disk = self._versions.version, self._versions.drop()
-        pass_input = PassInput(training.passes, states, *on_disk, {}, deadline, ending=training.ending)
+        version, drop = self._versions.version, self._versions.drop()
+        pass_input = PassInput(training.passes, states, version, drop, {}, deadline, ending=training.ending)
         with self.saving_on_cluster_failure(checkpointer):
-            closed = self._close_pass(pass_input, self._meanwhile(checkpointer))
-        self._own_seconds += closed.seconds
+            result = self._visit_and_close(pass_input, self._make_progress_callback(checkpointer))
+        self._in_memory_seconds += result.seconds
         self._versions.advance()
         training.passes += 1
         training.bytes_read += self._fit.layout.bytes_per_pass
-        self._count_costs(closed.spent)
-        training.reads_repeated += closed.spent.reads_repeated
-        ended = zip(active, closed.states, closed.certificates, closed.witnesses, strict=True)
-        for number, (one, state, certificate, witness) in enumerate(ended, 1):
-            self._progress.closing(number, len(active))
-            run = training.runs[one.number]
+        self._count_costs(result.costs)
+        training.reads_repeated += result.costs.reads_repeated
+        results = zip(active, result.states, result.certificates, result.witnesses, strict=True)
+        for position, (problem, state, certificate, witness) in enumerate(results, 1):
+            self._progress.closing(position, len(active))
+            run = training.runs[problem.number]
             run.state, run.witness = clone(state), clone(witness)
             run.take_certificate(certificate)
-            self._progress.certificate(one.number, run)
+            self._progress.certificate(problem.number, run)
 
     @contextmanager
     def saving_on_cluster_failure(self, checkpointer: Checkpointer) -> Iterator[None]:
-        """Save what there is when the cluster is lost, and say what a user of a fit can do besides."""
+        """Save a checkpoint if the cluster fails inside the context, and add to the error's hint how to resume."""
         try:
             yield
         except ClusterError as error:
@@ -160,13 +165,13 @@ class DistributedTrainer(GroupTrainer):
             hint = f"{error.hint}; then run the same command with --resume: it goes on after the last complete pass"
             raise ClusterError(error.message, hint=hint, code=error.code) from error
 
-    def _close_pass(self, pass_input: PassInput, on_progress: OnProgress) -> PassResult:
-        """One pass over all groups. Nothing on the driver has changed if it fails."""
+    def _visit_and_close(self, pass_input: PassInput, on_progress: OnProgress) -> PassResult:
+        """Visit all groups and close the pass, on workers; nothing on the driver changes, even in case of an error."""
         work, shared = self._fit.work, (self._shared, self._executor.share(pass_input))
         if not work.solver.shuffled:
             joins = Joins(Join(work.solver), close_pass)
-            found: PassResult = self._executor.reduce(self._task, self._fit.groups, joins, shared, on_progress)
-            return found
+            result: PassResult = self._executor.reduce(self._task, self._fit.groups, joins, shared, on_progress)
+            return result
         parts = list(self._executor.map(self._task, self._fit.groups, shared, on_progress))
         joined = [work.solver.merge(list(copies)) for copies in zip(*(part.states for part in parts), strict=True)]
         return close_pass(sum_costs(parts, joined), work, pass_input)

@@ -1,4 +1,4 @@
-"""Evaluate given weights and dual variables over all rows in one more reading, group by group: nothing is trained."""
+"""Evaluation of given weights and dual variables in one pass over all rows, group by group, without training."""
 
 from __future__ import annotations
 
@@ -27,176 +27,175 @@ from streamsvm.types.state import merge_states
 
 T = TypeVar("T")
 DEPTH = 1
-"""Blocks read ahead by each thread."""
-WAITING_BYTES = 16 << 20
-"""What parts of a sum may hold together while they wait to be joined."""
+"""Number of blocks that each thread reads ahead."""
+MAX_WAITING_BYTES = 16 << 20
+"""Largest total size of partial sums that wait to be joined."""
 COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
-"""Chunks, and rows of each of them, that are mapped twice to see what float32 does."""
+"""Number of chunks, and rows of each, whose features are computed by two maps to measure the effect of rounding in float32."""
 
 
 class ProblemBlock(NamedTuple):
-    """A block of a problem, and its dual variables (n,) where they are known."""
+    """A block of one problem, with its dual variables if they are known."""
 
     problem: int
-    """The number of the problem."""
+    """The index of the problem."""
     block: Block
-    """Rows as the problem sees them; valid until the next one."""
+    """The rows with the problem's targets and weights; valid until the next block."""
     alpha: Float64 | None
-    """(n,) or (n, classes); None where they are not known."""
+    """Dual variables, (n,) or (n, classes); None if they are not known."""
 
 
 class Summation(NamedTuple, Generic[T]):
-    """How something is summed over blocks."""
+    """The functions by which something is summed over blocks."""
 
-    fresh: Callable[[], T]
-    """Returns the sum of no rows."""
+    start: Callable[[], T]
+    """Returns the sum over no rows."""
     add: Callable[[T, ProblemBlock], None]
-    """Counts a block in a sum. Several threads do so, each in a sum of its own."""
+    """Adds a block to a sum. Each of several threads has a sum of its own."""
     join: Callable[[T, T], T]
-    """Makes one sum of two, of which the first may be changed."""
+    """Returns the total of two sums; may change the first."""
     nbytes: int = 0
-    """Of a sum."""
+    """Bytes of a sum."""
 
 
 @dataclass(slots=True)
 class RowsInGroups:
-    """All rows of a store as problems see them, but for the chunks each holds out."""
+    """All rows of a store as blocks of some problems, without the chunks that each problem holds out."""
 
     store: Store
-    """The rows."""
     features: FeatureMap
-    """From stored rows to what the problems see."""
+    """The map from stored rows to the features that the problems see."""
     problems: list[Problem]
-    """The problems."""
     dual: RowNumbers | None = None
-    """The dual variables of all rows; the chunks they lie in need not be those that are read. None: they are not known."""
+    """The dual variables of all rows, in chunks that may differ from those of ``store``. None: they are not known."""
     working: int = 0
-    """Bytes that each thread holds beside blocks and sums."""
+    """Bytes of memory that each thread needs beside blocks and sums."""
     _maps: list[FeatureMap] = field(init=False)
     _lock: Any = field(default_factory=threading.Lock)
-    """Of the dual variables, which have one buffer."""
+    """Protects the buffer of ``dual``."""
 
     def __post_init__(self) -> None:
         self._maps = [self.features]
 
     def groups(self, nbytes: int) -> list[Group]:
-        """Return the groups in which sums of ``nbytes`` bytes are taken: those of a pass, which layout and problems decide.
+        """Return the groups over which sums of ``nbytes`` bytes are computed: those of a pass, or a single one.
 
-        All rows are one group where sums of parts that wait to be joined would take more than ``WAITING_BYTES``.
+        All rows are a single group if partial sums that wait to be joined would take more than ``MAX_WAITING_BYTES``.
         """
-        found = pass_groups(self.store.layout)
-        return contiguous_groups(self.store.layout, 1) if nbytes * len(found).bit_length() > WAITING_BYTES else found
+        groups = pass_groups(self.store.layout)
+        too_large = nbytes * len(groups).bit_length() > MAX_WAITING_BYTES
+        return contiguous_groups(self.store.layout, 1) if too_large else groups
 
     def blocks(self) -> Iterator[ProblemBlock]:
         """Yield all blocks of all problems in order, without dual variables."""
         for group in pass_groups(self.store.layout):
             with lend_map(self.features, self._maps) as features, closing(self._visit_chunks(iter([group]))) as visited:
                 for loaded, _ in visited:
-                    yield from self._of(loaded, group, features, None)
+                    yield from self._blocks_of_chunk(loaded, group, features, None)
 
-    def each(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
+    def sum_each_group(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
         """Yield the sum over each group, one after the other."""
         with lend_map(self.features, self._maps) as features, closing(self._visit_chunks(groups)) as visited:
-            total, dual = sums.fresh(), None
+            total, dual = sums.start(), None
             for loaded, group in visited:
                 if loaded.visit.chunk == group.chunks[0]:
-                    total, dual = sums.fresh(), self._rows_from(group)
-                for one in self._of(loaded, group, features, dual):
-                    sums.add(total, one)
+                    total, dual = sums.start(), self._dual_reader_at(group)
+                for problem_block in self._blocks_of_chunk(loaded, group, features, dual):
+                    sums.add(total, problem_block)
                 if loaded.visit.last:
                     yield total
 
     def _visit_chunks(self, groups: Iterator[Group]) -> Generator[tuple[Loaded, Group]]:
-        """The chunks of groups; what is read ahead may be of the next one."""
-        known = deque[Group]()
-        with Stream(self.store, _visits(groups, known), depth=DEPTH) as stream:
+        """Yield the chunks of the groups, each with its group; chunks of the next group may be read ahead."""
+        started = deque[Group]()
+        with Stream(self.store, _visits(groups, started), depth=DEPTH) as stream:
             for loaded in stream:
-                yield loaded, known[0]
+                yield loaded, started[0]
                 if loaded.visit.last:
-                    known.popleft()
+                    started.popleft()
 
-    def _of(
-        self, loaded: Loaded, group: Group, features: FeatureMap, dual: _RowsInOrder | None
+    def _blocks_of_chunk(
+        self, loaded: Loaded, group: Group, features: FeatureMap, dual: _DualReader | None
     ) -> Iterator[ProblemBlock]:
-        """The blocks of a chunk of a group."""
+        """Yield the blocks of all problems for a chunk of a group."""
         chunk = loaded.visit.chunk
         start = group.starts[chunk - group.chunks[0]]
-        alpha = None if dual is None else dual.take(len(loaded.chunk.codes))
+        alpha = None if dual is None else dual.read(len(loaded.chunk.codes))
         for part in features.parts(loaded.chunk.X):
             for k, problem in enumerate(self.problems):
                 block = None if chunk in problem.held_out else block_of(problem, loaded, part, start, reused=True)
                 if block is not None:
-                    mine = None if alpha is None else own_rows(alpha[k, part.start : part.stop], block.places)
-                    yield ProblemBlock(k, block, mine)
+                    block_alpha = None if alpha is None else own_rows(alpha[k, part.start : part.stop], block.places)
+                    yield ProblemBlock(k, block, block_alpha)
 
-    def _rows_from(self, group: Group) -> _RowsInOrder | None:
-        return None if self.dual is None else _RowsInOrder.beginning(self.dual, self._lock, group.starts[0])
+    def _dual_reader_at(self, group: Group) -> _DualReader | None:
+        return None if self.dual is None else _DualReader.starting_at(self.dual, self._lock, group.starts[0])
 
 
 def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
-    """Return the sum over all rows. Raises what reading them raises."""
+    """Return the sum over all rows, computed on several threads. Raises what reading the store raises."""
     blocks = (DEPTH + 2) * rows.store.layout.block_bytes  # one of them is a copy
     threads = cores.lanes(blocks + 2 * sums.nbytes + rows.working)
-    task = Task("evaluation", _one_group, each=_each_group)
-    found: T = local_executor(threads).reduce(
+    task = Task("evaluation", _sum_group, each=_sum_each_group)
+    total: T = local_executor(threads).reduce(
         task, rows.groups(sums.nbytes), Joins(sums.join), (rows, sums), ignore_progress
     )
-    return found
+    return total
 
 
-def _each_group(groups: Iterator[Group], rows: RowsInGroups, sums: Summation[T]) -> Generator[T]:
-    return rows.each(groups, sums)
+def _sum_each_group(groups: Iterator[Group], rows: RowsInGroups, sums: Summation[T]) -> Generator[T]:
+    return rows.sum_each_group(groups, sums)
 
 
-def _one_group(group: Group, rows: RowsInGroups, sums: Summation[T]) -> T:
-    with closing(rows.each(iter([group]), sums)) as found:
-        return next(found)
+def _sum_group(group: Group, rows: RowsInGroups, sums: Summation[T]) -> T:
+    with closing(rows.sum_each_group(iter([group]), sums)) as totals:
+        return next(totals)
 
 
-def _visits(groups: Iterator[Group], known: deque[Group]) -> Iterator[Visit]:
-    """The visits to groups as they come; ``known`` gets those whose visits were asked for."""
+def _visits(groups: Iterator[Group], started: deque[Group]) -> Iterator[Visit]:
+    """Yield the visits of all groups, in order. Appends each group to ``started`` before its first visit."""
     for group in groups:
-        known.append(group)
+        started.append(group)
         for chunk in group.chunks:
             yield Visit(0, chunk, 0, shuffled=False, last=chunk == group.chunks[-1])
 
 
 @dataclass(slots=True)
-class _RowsInOrder:
-    """Numbers of rows from one on, taken one part after the other."""
+class _DualReader:
+    """Reads the dual variables of consecutive rows, which are stored in chunks."""
 
     states: RowNumbers
-    """Where they are."""
+    """The dual variables of all rows."""
     lock: Any
-    """Held by who loads some of them."""
+    """Held while a chunk is loaded, because ``states`` has one buffer."""
     chunk: int
-    """The next chunk."""
-    rest: Float64 | None = None
-    """What is left of the one before, (problems, n)."""
+    """The next chunk to load."""
+    unread: Float64 | None = None
+    """Loaded numbers that were not read yet, (problems, n)."""
 
     @staticmethod
-    def beginning(states: RowNumbers, lock: Any, row: int) -> _RowsInOrder:
-        """Those from a row of the store on."""
+    def starting_at(states: RowNumbers, lock: Any, row: int) -> _DualReader:
+        """Return a reader that starts at a row of the store."""
         ends = np.cumsum(states.layout.chunks)
         chunk = int(np.searchsorted(ends, row, side="right"))
-        found = _RowsInOrder(states, lock, chunk)
-        found.take(row - (int(ends[chunk - 1]) if chunk else 0))
-        return found
+        reader = _DualReader(states, lock, chunk)
+        reader.read(row - (int(ends[chunk - 1]) if chunk else 0))
+        return reader
 
-    def take(self, rows: int) -> Float64 | None:
-        """Return those of the next rows, (problems, rows)."""
-        while rows and (self.rest is None or self.rest.shape[1] < rows):
+    def read(self, rows: int) -> Float64 | None:
+        """Return the numbers of the next ``rows`` rows, (problems, rows)."""
+        while rows and (self.unread is None or self.unread.shape[1] < rows):
             with self.lock:
-                found = self.states.load(self.chunk).copy()
-            self.rest = found if self.rest is None else np.concatenate([self.rest, found], axis=1)
+                values = self.states.load(self.chunk).copy()
+            self.unread = values if self.unread is None else np.concatenate([self.unread, values], axis=1)
             self.chunk += 1
-        if self.rest is None:
+        if self.unread is None:
             return None
-        taken, self.rest = self.rest[:, :rows], self.rest[:, rows:]
-        return taken
+        read, self.unread = self.unread[:, :rows], self.unread[:, rows:]
+        return read
 
 
-def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
+def evaluate_problems(  # noqa: PLR0917
     store: Store,
     features: FeatureMap,
     problems: list[Problem],
@@ -205,68 +204,71 @@ def evaluate_problems(  # noqa: PLR0917  what is evaluated, and where
     dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
     working: int = 0,
 ) -> list[Any]:
-    """Return the sums of every problem at its weights, and at the dual variables of all rows if there are any.
+    """Return for every problem the sums of its evaluation at its weights, and at its dual variables if they are known.
 
-    ``dual`` has those, or ``dual_values`` says them of problem k and a block of features. Held-out chunks are left out.
-    ``working``: bytes that each thread's map holds. Raises what reading the store raises.
+    The dual variables are read from ``dual``; if it is None, ``dual_values`` returns those of problem k and a block. Chunks that a
+    problem holds out are not counted. ``working``: bytes of memory that each thread's map needs. Raises what reading the store raises.
     """
     rows = RowsInGroups(store, features, problems, dual, working)
     units = _units(rows, weights)
 
-    def fresh() -> list[Any]:
+    def start() -> list[Any]:
         return [
             problem.kind.start_evaluation(problem, w, unit)
             for problem, w, unit in zip(problems, weights, units, strict=True)
         ]
 
-    def add(found: list[Any], one: ProblemBlock) -> None:
-        k, block, alpha = one
-        found[k].add(block, dual_values(k, block) if alpha is None else alpha)
+    def add(evaluations: list[Any], problem_block: ProblemBlock) -> None:
+        k, block, alpha = problem_block
+        evaluations[k].add(block, dual_values(k, block) if alpha is None else alpha)
 
     vectors = sum(2 * len(HALF_WIDTHS) * w.nbytes for w in weights)
-    return sum_groups(rows, Summation(fresh, add, _merge_evaluations, vectors))
+    return sum_groups(rows, Summation(start, add, _merge_evaluations, vectors))
 
 
-def _merge_evaluations(one: list[Any], other: list[Any]) -> list[Any]:
-    return [merge_states([mine, theirs]) for mine, theirs in zip(one, other, strict=True)]
+def _merge_evaluations(left: list[Any], right: list[Any]) -> list[Any]:
+    return [merge_states([a, b]) for a, b in zip(left, right, strict=True)]
 
 
 def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:
-    """In which widths are said of each problem: 1, of margins that have no unit how large they are in its first block."""
+    """Return the unit of each problem's margins: 1, or for margins without scale their mean absolute value in the first block."""
     units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.regularizer.has_scale}
     for k, block, _ in rows.blocks() if len(units) < len(weights) else ():
         if k not in units:
-            found = float(np.abs(operators.margins(block.X, weights[k])).mean()) if len(block.y) else 0.0
-            units[k] = found or 1.0
+            mean = float(np.abs(operators.margins(block.X, weights[k])).mean()) if len(block.y) else 0.0
+            units[k] = mean or 1.0
         if len(units) == len(weights):
             break
     return [units.get(k, 1.0) for k in range(len(weights))]
 
 
 class MarginChange(NamedTuple):
-    """By how much margins differ between two maps, of some rows all over a store."""
+    """Differences of margins between two feature maps, over some rows from all parts of a store."""
 
     largest: float = 0.0
-    """At most."""
+    """The largest absolute difference."""
     root_mean_square: float = 0.0
-    """As a rule: what float32 rounds has either sign."""
+    """The root of the mean square: the typical difference, since rounding errors have either sign."""
 
     def larger(self, other: MarginChange) -> MarginChange:
-        """Return the larger of both."""
+        """Return the larger value of each field."""
         return MarginChange(*map(max, self, other))
 
 
-def margins_apart(store: Store, one: FeatureMap, other: FeatureMap, weights: list[Float64]) -> list[MarginChange]:
-    """Return for each weights (p,) or (classes, p) what margins are apart in two maps."""
-    found: list[list[Float64]] = [[] for _ in weights]
+def measure_margin_changes(
+    store: Store, one: FeatureMap, other: FeatureMap, weights: list[Float64]
+) -> list[MarginChange]:
+    """Return for each array of weights, (p,) or (classes, p), how much margins differ between two feature maps."""
+    all_differences: list[list[Float64]] = [[] for _ in weights]
     visits = list(epoch_visits(store.layout, 0, 0, shuffled=False))
     with Stream(store, iter(visits[:: -(-len(visits) // COMPARED_CHUNKS)])) as stream:
         for loaded in stream:
             chosen = np.arange(len(loaded.chunk.codes)) < COMPARED_ROWS
             values = [_decision_values(map_, row_where(loaded.chunk.X, chosen), weights) for map_ in (one, other)]
-            for differences, f, g in zip(found, *values, strict=True):
-                differences.append(f.ndim * np.abs(f - g).ravel())  # of classes a margin is a difference of two values
-    return [_margin_change(np.concatenate(differences)) for differences in found]
+            for differences, f, g in zip(all_differences, *values, strict=True):
+                # A multinomial margin is a difference of two decision values, hence the factor f.ndim = 2.
+                differences.append(f.ndim * np.abs(f - g).ravel())
+    return [_margin_change(np.concatenate(differences)) for differences in all_differences]
 
 
 def _margin_change(differences: Float64) -> MarginChange:
@@ -274,24 +276,24 @@ def _margin_change(differences: Float64) -> MarginChange:
 
 
 def _decision_values(map_: FeatureMap, X: Rows, weights: list[Float64]) -> list[Float64]:
-    """Those of rows, which the map may change, (n,) or (n, classes) for each."""
+    """Return the decision values of rows, (n,) or (n, classes), for each array of weights. The map may change ``X``."""
     parts = [[operators.margins(part.X, w.T) for w in weights] for part in map_.parts(X)]
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
-def weight_that_costs(
-    store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], off: list[float]
+def sum_weight_with_loss(
+    store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], error: list[float]
 ) -> list[float]:
-    """Return for every problem sum C_i of the rows that cost something at its weights, or would if margins are off by ``off``."""
+    """Return for every problem sum C_i over the rows whose loss can be above 0, if margins may be wrong by ``error``."""
 
-    def add(found: list[float], one: ProblemBlock) -> None:
-        k, block, _ = one
+    def add(totals: list[float], problem_block: ProblemBlock) -> None:
+        k, block, _ = problem_block
         problem = problems[k]
         m = problem.kind.margins(operators.margins(block.X, weights[k].T), block.y)
-        near = m < threshold(problem.loss) + off[k]
-        found[k] += problem.C * float(block.s[near].sum(dtype=np.float64))
+        may_have_loss = m < threshold(problem.loss) + error[k]
+        totals[k] += problem.C * float(block.s[may_have_loss].sum(dtype=np.float64))
 
     sums = Summation(
-        lambda: [0.0] * len(problems), add, lambda one, other: [a + b for a, b in zip(one, other, strict=True)]
+        lambda: [0.0] * len(problems), add, lambda left, right: [a + b for a, b in zip(left, right, strict=True)]
     )
     return sum_groups(RowsInGroups(store, features, problems), sums)

@@ -1,7 +1,7 @@
-"""Executors: the parts of a job run one after the other, on threads, or on a cluster, with the same result to the last bit.
+"""Executors: run the parts of a job one after the other, on threads, or on a cluster, with the same result to the last bit.
 
-Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or handed over in the order of the parts. Which
-thread or worker computed a part, and when, therefore shows in no result.
+Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of the parts. The
+result therefore does not depend on which thread or worker computed a part, or when.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ EXECUTORS = Registry(
 POLL_SECONDS = 0.25
 """Seconds between two checks for a stop request while no result arrives."""
 AHEAD = 2
-"""Number of parts for each thread that may be finished before the consumer takes them."""
+"""Number of results per thread that may wait until the consumer takes them."""
 
 
 Part: TypeAlias = Any
@@ -62,11 +62,11 @@ class PeakAware(Protocol):
 
 
 @runtime_checkable
-class CarefulJoin(Protocol):
-    """A join that does not modify its arguments, which costs copies that are unnecessary for temporary results."""
+class CopyingJoin(Protocol):
+    """A join that copies its arguments instead of modifying them. For temporary results the copies are unnecessary."""
 
     def modifying_join(self, *shared: Shared) -> Callable[[Result, Result], Result]:
-        """Return the join that may modify its arguments. ``shared``: the shared values of the tasks."""
+        """Return a join that may modify its arguments. ``shared``: the shared values of the tasks."""
         ...
 
 
@@ -76,11 +76,11 @@ class Task(NamedTuple):
     phase: str
     """Name for users: fit, embed, ..."""
     function: Callable[..., Result]
-    """The function, called with a part and the shared values; it is sent by name."""
+    """The function, called with a part and the shared values. It is sent to workers by name."""
     needs: int = 0
-    """Bytes that it is expected to hold, for the message if a worker runs out of memory."""
+    """Bytes of memory that it is expected to need, for the message if a worker runs out of memory."""
     each: Callable[..., Generator[Result]] | None = None
-    """``each(parts, *shared)`` yields the results of several parts in order, for tasks that read ahead across parts. None: ``function``
+    """For tasks that read ahead across parts: ``each(parts, *shared)`` yields the results of several parts in order. None: ``function``
     is called for each part."""
 
     def results(self, parts: Iterator[Part], shared: Sequence[Shared]) -> Generator[Result]:
@@ -91,36 +91,36 @@ class Task(NamedTuple):
 
 
 class Joins(NamedTuple):
-    """How results are reduced: ``join(one, other)``, then ``close(joined, *shared)``."""
+    """The functions that reduce results: ``join(left, right)`` for neighbors, then ``close(joined, *shared)``."""
 
     join: Callable[[Result, Result], Result]
     """Joins two neighboring results; on a cluster it must not modify them."""
     close: Callable[..., Result] | None = None
-    """A module-level function, which runs where the last join ran; None: the joined result is returned."""
+    """A module-level function that runs where the last join ran; None: the joined result is returned."""
     tree: JoinTree[Result] | None = None
-    """The tree in this process, with results that are known already; None: a new one."""
+    """The tree of an executor in this process, which may hold the results of some parts already; None: a new tree."""
 
     def tree_over(self, parts: Sequence[Part]) -> JoinTree[Result]:
         """Return the tree along which the results of these parts are joined."""
         return JoinTree(len(parts), self.join) if self.tree is None else self.tree
 
-    def of_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
+    def compute_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
         """Compute the results of some neighboring parts and return them joined."""
-        made: object = self.join
-        join = made.modifying_join(*shared) if isinstance(made, CarefulJoin) else self.join
+        given: object = self.join
+        join = given.modifying_join(*shared) if isinstance(given, CopyingJoin) else self.join
         tree = JoinTree(len(parts), join)
-        with closing(task.results(iter(parts), shared)) as found:
+        with closing(task.results(iter(parts), shared)) as results:
             for number in range(len(parts)):
-                tree.add(number, next(found))
+                tree.add(number, next(results))
         return tree.result
 
-    def close_result(self, found: Result, shared: Sequence[Shared]) -> Result:
-        """Return the closed result."""
-        return found if self.close is None else self.close(found, *shared)
+    def close_result(self, joined: Result, shared: Sequence[Shared]) -> Result:
+        """Return what ``close`` makes of the joined result; without ``close``, the joined result itself."""
+        return joined if self.close is None else self.close(joined, *shared)
 
 
 OnProgress = Callable[[int], None]
-"""Called with the number of finished parts, now and then while a job waits. An exception ends the job."""
+"""Called from time to time while a job waits, with the number of finished parts. An exception from it ends the job."""
 
 
 def ignore_progress(done: int) -> None:
@@ -128,19 +128,19 @@ def ignore_progress(done: int) -> None:
 
 
 class Executor(Protocol):
-    """Runs tasks over parts. Each part counts exactly once, whatever happens to workers. Raises ClusterError."""
+    """Runs a task for each part of a job. Each part counts exactly once, even if workers fail. Raises ClusterError."""
 
     @property
     def threads(self) -> int:
-        """Number of tasks that run at once, at present."""
+        """Number of tasks that can run at the same time now."""
         ...
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the bytes that a task may hold, given the user's limit."""
+        """Return the bytes of memory that a task may use, given the user's limit; None: there is no limit."""
         ...
 
     def share(self, value: Shared) -> Shared:
-        """Return a reference to a value that is sent once to each worker instead of with each task. Tasks must not modify it."""
+        """Return a reference to ``value``, so that it is sent to each worker once and not with each task. Tasks must not modify it."""
         ...
 
     def map(
@@ -150,7 +150,7 @@ class Executor(Protocol):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts. In this process parts are taken when they are needed."""
+        """Yield the results in the order of the parts. Executors in this process take a part from ``parts`` when they need it."""
         ...
 
     def reduce(
@@ -164,7 +164,7 @@ class InThisProcess:
     """Base class of executors whose tasks run in this process."""
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the user's limit: the plan counts everything in this process."""
+        """Return the user's limit: the plan counts all memory of this process."""
         return stated
 
     def share(self, value: Shared) -> Shared:
@@ -176,7 +176,6 @@ class SerialExecutor(InThisProcess):
     """Runs parts one after the other in this process. A cluster returns the same result to the last bit."""
 
     threads = 1
-    """One task at a time."""
 
     def map(
         self,
@@ -186,8 +185,8 @@ class SerialExecutor(InThisProcess):
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the result of each part, one after the other."""
-        with closing(task.results(iter(parts), shared)) as found:
-            for done, result in enumerate(found, 1):
+        with closing(task.results(iter(parts), shared)) as results:
+            for done, result in enumerate(results, 1):
                 yield result
                 check_time()
                 on_progress(done)
@@ -195,12 +194,12 @@ class SerialExecutor(InThisProcess):
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined in order and closed."""
+        """Return the results joined along the tree and closed."""
         tree = joins.tree_over(parts)
         missing = tree.missing()
-        with closing(task.results((parts[number] for number in missing), shared)) as found:
+        with closing(task.results((parts[number] for number in missing), shared)) as results:
             for done, number in enumerate(missing, len(parts) - len(missing) + 1):
-                tree.add(number, next(found))
+                tree.add(number, next(results))
                 check_time()
                 on_progress(done)
         return joins.close_result(tree.result, shared)
@@ -218,7 +217,7 @@ class ClusterJob(Protocol):
 
     @property
     def cluster(self) -> str | None:
-        """The address of the cluster; None to run in this process."""
+        """The address of the cluster; None: run in this process."""
         ...
 
     @property
@@ -228,7 +227,7 @@ class ClusterJob(Protocol):
 
     @property
     def memory(self) -> int | None:
-        """The memory limit in bytes; None if the user states none."""
+        """The user's memory limit in bytes; None: the user gave none."""
         ...
 
 
@@ -243,7 +242,7 @@ def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Exe
         try:
             yield executor
         except BudgetError as error:
-            _name_workers(error, executor.limit(None), job.memory)
+            _explain_worker_limit(error, executor.limit(None), job.memory)
             raise
 
 
@@ -251,19 +250,19 @@ def _connect(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
     kind, colon, _ = cluster.partition(":")
     if not colon:
         raise UsageError(f"'{cluster}' is no cluster", hint=f"write {', '.join(f'{k}:...' for k in EXECUTORS)}")
-    found: AbstractContextManager[Executor] = EXECUTORS[kind](cluster, insecure=job.insecure_network)
-    return found
+    connection: AbstractContextManager[Executor] = EXECUTORS[kind](cluster, insecure=job.insecure_network)
+    return connection
 
 
-def _name_workers(error: BudgetError, bound: int | None, stated: int | None) -> None:
-    """Change the message if the limit of the workers is too low, because a higher ``--memory`` would not help."""
+def _explain_worker_limit(error: BudgetError, bound: int | None, stated: int | None) -> None:
+    """Add to the message that the workers' memory limit is too low, if it is, because a higher ``--memory`` would not help."""
     if bound is not None and (stated is None or bound < stated):
         error.message += f"; a task may take {mib(bound)}, a share of its worker's memory limit for each thread"
         error.hint = f"start workers with a higher --memory-limit or fewer --nthreads; without workers: {error.hint}"
 
 
 def task_limit(executor: Executor, stated: int | None) -> int:
-    """Return the bytes that a task may hold, bounded also by the limits of this process, which joins parts."""
+    """Return the bytes that a task may use. The limits of this process count too, because it joins results."""
     return budget.memory_limit(executor.limit(stated))
 
 
@@ -272,7 +271,7 @@ class ThreadExecutor(InThisProcess):
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        """Number of tasks that run at once, unless cores are lent to strips of other tasks."""
+        """Number of tasks that run at the same time, if no other task has borrowed cores (``compute.threading``)."""
 
     def map(
         self,
@@ -282,37 +281,37 @@ class ThreadExecutor(InThisProcess):
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the results in the order of the parts; threads work at most a few parts ahead. Raises what tasks raise."""
-        found: dict[int, Result] = {}
+        finished: dict[int, Result] = {}
         results = partial(task.results, shared=shared)
-        with Lanes(results, enumerate(parts), found.__setitem__, self.threads, AHEAD * self.threads) as lanes:
+        with PartThreads(results, enumerate(parts), finished.__setitem__, self.threads, AHEAD * self.threads) as pool:
             for number in count():
                 while True:
-                    over = lanes.over  # asked first: a last result may come between two questions
-                    if number in found:
+                    is_finished = pool.is_finished  # read before the lookup: the last result may arrive between the two
+                    if number in finished:
                         break
-                    if over:
+                    if is_finished:
                         return
-                    lanes.wait()
+                    pool.wait()
                     check_time()
-                    on_progress(lanes.done)
-                yield found.pop(number)
-                lanes.count_delivered()
+                    on_progress(pool.done)
+                yield finished.pop(number)
+                pool.count_delivered()
 
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined as siblings arrive, and closed in the calling thread. Raises what tasks raise."""
+        """Return the results joined along the tree, and closed in the calling thread. Raises what tasks raise."""
         tree = joins.tree_over(parts)
         missing = [(number, parts[number]) for number in tree.missing()]
-        if len(missing) < 2:  # nothing to share out, and nobody to wait for
+        if len(missing) < 2:  # threads would not help
             return SerialExecutor().reduce(task, parts, joins._replace(tree=tree), shared, on_progress)
 
         results = partial(task.results, shared=shared)
-        with Lanes(results, missing, tree.add, min(self.threads, len(missing))) as lanes:
-            while not lanes.over:
-                lanes.wait()
+        with PartThreads(results, missing, tree.add, min(self.threads, len(missing))) as pool:
+            while not pool.is_finished:
+                pool.wait()
                 check_time()
-                on_progress(len(parts) - len(missing) + lanes.done)
+                on_progress(len(parts) - len(missing) + pool.done)
         on_progress(len(parts))
         return joins.close_result(tree.result, shared)
 
@@ -322,64 +321,66 @@ def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
     return ThreadExecutor(threads) if threads > 1 else SerialExecutor()
 
 
-class Lanes:
-    """Threads that take parts in order and pass each result to ``take(number, result)``.
+class PartThreads:
+    """Threads that take parts in order and pass each result to ``consume(number, result)``.
 
-    A thread waits with a result that is ``ahead`` of what was delivered: who has the lowest part never waits for others.
+    A thread with result ``number`` waits until ``number`` is less than ``ahead`` plus the number of delivered results. The thread with
+    the lowest part therefore never waits for another.
     """
 
     def __init__(
         self,
         results: Callable[[Iterator[Part]], Generator[Result]],
         numbered: Iterable[tuple[int, Part]],
-        take: Callable[[int, Result], None],
+        consume: Callable[[int, Result], None],
         threads: int,
         ahead: float = float("inf"),
     ) -> None:
-        """``results`` yields the results of some parts in order."""
-        self._results, self._take = results, take
-        self._left, self._turn = iter(numbered), threading.Lock()
+        """``results`` yields the results of some parts in order; ``numbered``: the parts with their numbers."""
+        self._results, self._consume = results, consume
+        self._remaining, self._remaining_lock = iter(numbered), threading.Lock()
         self._wanted, self._ahead, self._delivered = threads, ahead, 0
         self._changed = threading.Condition()
-        self._news: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._events: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        """An error of a thread, or None when a result was consumed or no part is left."""
         self._stop = False
         self._threads: list[threading.Thread] = []
         self._borrowed = 0
-        self.done, self._taken, self._last = 0, 0, False
-        """Number of results taken, number of parts handed to threads, and whether there are no more parts."""
+        self.done, self._started, self._exhausted = 0, 0, False
+        """Number of results consumed, number of parts given to threads, and whether no part is left."""
 
     def __enter__(self) -> Self:
-        start_all(self._lanes(), self._join)
+        start_all(self._create_threads(), self._join)
         return self
 
     def __exit__(self, *outcome: object) -> None:
         self._join()
-        while outcome[0] is None and not self._news.empty():
+        while outcome[0] is None and not self._events.empty():
             self.wait()
 
     def wait(self) -> None:
         """Wait for a result for at most POLL_SECONDS. Raises an error of a thread."""
         try:
-            error = self._news.get(timeout=POLL_SECONDS)
+            error = self._events.get(timeout=POLL_SECONDS)
         except queue.Empty:
             return
         if error is not None:
             raise error
 
     @property
-    def over(self) -> bool:
-        """Whether the results of all parts were taken."""
+    def is_finished(self) -> bool:
+        """Whether the results of all parts were consumed."""
         with self._changed:
-            return self._last and self.done == self._taken
+            return self._exhausted and self.done == self._started
 
     def count_delivered(self) -> None:
-        """Note that the next result in order was delivered."""
+        """Count the delivery of the next result in order."""
         with self._changed:
             self._delivered += 1
             self._changed.notify_all()
 
-    def _lanes(self) -> Iterator[threading.Thread]:
-        """Yield one thread, and one more for each idle core."""
+    def _create_threads(self) -> Iterator[threading.Thread]:
+        """Yield one thread, and one more for each idle core, up to the number wanted."""
         self._borrowed = CORES.borrow(self._wanted - 1)
         for number in range(min(self._wanted, self._borrowed + 1)):
             self._threads.append(threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True))
@@ -387,7 +388,7 @@ class Lanes:
 
     def _join(self) -> None:
         end_all(self._threads, self._end)
-        CORES.give_back(self._borrowed)  # of lanes that did not come to be
+        CORES.give_back(self._borrowed)  # those of threads that were never started
         self._borrowed = 0
 
     def _end(self) -> None:
@@ -397,45 +398,45 @@ class Lanes:
             self._changed.notify_all()
 
     def _work(self) -> None:
-        mine: deque[int] = deque()
+        numbers: deque[int] = deque()
         try:
-            with closing(self._results(self._parts(mine))) as results:
-                for found in results:
-                    self._hand_over(mine.popleft(), found)
-        except BaseException as error:  # noqa: BLE001 (carried to the thread that waits, which raises it)
+            with closing(self._results(self._parts(numbers))) as results:
+                for result in results:
+                    self._hand_over(numbers.popleft(), result)
+        except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
             self._end()
-            self._news.put(error)
+            self._events.put(error)
         finally:
-            self._leave()
+            self._return_core()
 
-    def _hand_over(self, number: int, found: Result) -> None:
+    def _hand_over(self, number: int, result: Result) -> None:
         with self._changed:
             self._changed.wait_for(lambda: self._stop or number < self._delivered + self._ahead)
-        self._take(number, found)
+        self._consume(number, result)
         with self._changed:
             self.done += 1
-        self._news.put(None)
+        self._events.put(None)
 
-    def _parts(self, mine: deque[int]) -> Iterator[Part]:
-        """Yield the parts that one thread takes; their numbers are appended to ``mine``."""
+    def _parts(self, numbers: deque[int]) -> Iterator[Part]:
+        """Yield the parts that one thread takes; append their numbers to ``numbers``."""
         while (taken := self._next()) is not None:
-            mine.append(taken[0])
+            numbers.append(taken[0])
             yield taken[1]
 
     def _next(self) -> tuple[int, Part] | None:
-        """Return the next part, which may take long to produce; None after the last."""
-        with self._turn:
-            if self._stop or self._last:
+        """Return the next part and its number, which may take long to produce; None after the last part."""
+        with self._remaining_lock:
+            if self._stop or self._exhausted:
                 return None
-            taken = next(self._left, None)
+            taken = next(self._remaining, None)
             with self._changed:
-                self._taken, self._last = self._taken + (taken is not None), taken is None
+                self._started, self._exhausted = self._started + (taken is not None), taken is None
         if taken is None:
-            self._news.put(None)  # who waits may have had the last result already
+            self._events.put(None)  # wakes the waiting thread, which may have the last result already
         return taken
 
-    def _leave(self) -> None:
-        """Release this thread's core for others; the core of the waiting thread stays taken."""
+    def _return_core(self) -> None:
+        """Give the core of this thread back, except the one core that belongs to the waiting thread."""
         with self._changed:
             given, self._borrowed = min(1, self._borrowed), max(0, self._borrowed - 1)
         CORES.give_back(given)

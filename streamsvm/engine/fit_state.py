@@ -1,4 +1,4 @@
-"""The state of a fit while it trains: states and certificates of its problems, costs, and how it ends (``Training.decide_end``)."""
+"""The state of a fit while it trains: solver state and certificate of each problem, costs so far, and whether and why it ends."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class CheckpointedRows(Protocol):
-    """State in files beside a run that its checkpoints refer to (``row_state``)."""
+    """State in files of its own, to which the checkpoints of a run refer (``row_state``)."""
 
     def checkpoint(self) -> ByName:
-        """Make the present state durable and return the record with which ``restore`` restores it."""
+        """Write the current state to disk and return the record from which ``restore`` restores it."""
         ...
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore a checkpoint; ``older`` is another one that must stay valid. Raises DataError."""
+        """Restore the state of checkpoint ``saved``; ``older`` is a second checkpoint that must stay valid. Raises DataError."""
         ...
 
     def close(self) -> None:
@@ -36,7 +36,7 @@ class RowNumbers(CheckpointedRows, Protocol):
 
     @property
     def layout(self) -> Layout:
-        """The layout of the training rows, by whose chunks the numbers are stored; it can differ from that of the store read."""
+        """The layout of the training rows. The numbers are stored by its chunks, which may differ from those of the store that is read."""
         ...
 
     def load(self, chunk: int) -> Array:
@@ -45,122 +45,123 @@ class RowNumbers(CheckpointedRows, Protocol):
 
 
 SavedPartial: TypeAlias = tuple[int, int, list[State]]
-"""(first, stop, states): the states of the active problems after a visit of the groups [first, stop)."""
+"""(first, stop, states): the states of the active problems after the groups [first, stop) were visited and merged."""
 
 
 class Position(NamedTuple):
-    """The position of a training."""
+    """How far the current pass has come."""
 
     chunks_visited: int
-    """Number of visits made in the current pass."""
+    """Number of chunks visited in the current pass."""
     partials: list[SavedPartial]
-    """Partial results of the current pass."""
+    """Partial results of the current pass, if it is made group by group."""
 
 
-class PassUnderWay(Protocol):
-    """A pass that several threads may be making."""
+class UnfinishedPass(Protocol):
+    """A pass to which several threads may be adding results."""
 
     def lock_position(self) -> AbstractContextManager[Position]:
-        """Return a context with the position, during which nothing is added."""
+        """Return a context that yields the position; inside it no thread adds a result."""
         ...
 
 
 @dataclass(slots=True)
 class ProblemRun:
-    """A problem with its solver's state and its last certificate."""
+    """The optimization of one problem: its solver's state and its last certificate."""
 
     problem: Problem
-    """What is being solved."""
     state: State
-    """The state of its solver."""
     certificate: Certificate | None = None
-    """Certificate of the last pass; None before the first pass was closed."""
+    """Certificate of the last pass; None before the first pass is closed."""
     done: bool = False
     """Whether the problem takes part in no further pass."""
     witness: State | None = None
-    """State from which dual variables are computed at the end, if ``state`` is not sufficient (``types.Solver.witness``)."""
+    """State from which the dual variables are computed at the end, if ``state`` does not suffice (``types.Solver.witness``)."""
 
-    def take_certificate(self, found: Certificate) -> None:
-        """Set the certificate of a closed pass. If it is final, or exact and small enough, the problem is done.
+    def take_certificate(self, certificate: Certificate) -> None:
+        """Set the certificate of a closed pass. If it ends the problem (``Certificate.ends``), the problem is done.
 
-        Raises what ``Certificate.verify`` raises: a gap below 0 is never taken for convergence.
+        Raises what ``Certificate.verify`` raises, so that a gap below 0 is never mistaken for convergence.
         """
-        found.verify(self.problem)
-        self.certificate = found
-        self.done = found.ends(self.problem)
+        certificate.verify(self.problem)
+        self.certificate = certificate
+        self.done = certificate.ends(self.problem)
 
     def witness_state(self) -> State:
-        """Return the state at the end of the last pass, as far as dual variables are computed from it."""
+        """Return the state from which the dual variables of the last pass are computed."""
         return self.state if self.witness is None else self.witness
 
 
 @dataclass(slots=True, repr=False)
 class Training:
-    """The result of a training: state and certificate of each problem, and costs."""
+    """The live state of a fit, and in the end its result: the run of each problem, and costs."""
 
     runs: list[ProblemRun]
-    """One a problem, in the order of the fit."""
+    """One for each problem, in the order of the fit's problems."""
     status: Status = Status.CONVERGED
-    """How the run ended, or is about to end."""
+    """How the training ended, or is about to end."""
     passes: int = 0
-    """Passes closed."""
+    """Number of closed passes."""
     chunks_visited: int = 0
-    """Visits made of the pass under way: with ``passes`` the position in the plan."""
+    """Number of chunks visited in the current pass."""
     ending: bool = False
-    """Whether the pass under way, or the next one, is the last."""
+    """Whether the current pass, or the next one if none has begun, is the last."""
     seconds: float = 0.0
-    """Wall-clock time, over all runs that were resumed."""
+    """Wall-clock time, summed over the interrupted run and those that resumed it."""
     seconds_left: float = 0.0
-    """Of the time limit, when the last pass was begun."""
+    """Seconds that were left of the time limit after the last pass."""
     seconds_needed: float = 0.0
-    """What was expected then of a pass more, the one that certifies and what follows."""
+    """Seconds that were reserved then for one more pass, the final pass and later work."""
     waited: float = 0.0
-    """Seconds of ``seconds`` in which solvers waited for blocks to arrive."""
+    """Seconds, included in ``seconds``, in which solvers waited for blocks."""
     bytes_read: int = 0
-    """Bytes of all chunks that were read for training, again ones included."""
+    """Bytes of the chunks read for training, counted at every read."""
     reads_repeated: int = 0
-    """Reads of this run that succeeded only at another try."""
+    """Number of reads of this process that succeeded only when repeated."""
     peak: int = 0
-    """The most bytes of anonymous memory that were seen in use."""
+    """Largest measured use of anonymous memory, in bytes."""
     row_states: Mapping[str, CheckpointedRows] = field(default_factory=dict)
-    """What lies in files beside the run, by name."""
+    """State in files of its own, by name."""
     validation_state: ByName = field(default_factory=dict)
-    """What the evaluator of held-out rows remembers, plain values and arrays."""
+    """State of the evaluator of held-out rows: plain values and arrays, by the text of each C."""
     gaps: list[float] = field(default_factory=list)
-    """After every pass of this solver, the largest gap of a problem; where a certificate is not exact, an estimate."""
+    """The largest gap of any problem after each pass of this solver; an estimate if a certificate is not exact."""
     partials: list[SavedPartial] = field(default_factory=list)
-    """What an earlier run had found of the pass under way, where a pass is made group by group."""
-    under_way: PassUnderWay | None = None
-    """What is found of it now; None between two passes."""
+    """Partial results of an interrupted pass, restored from a checkpoint, if passes are made group by group."""
+    unfinished_pass: UnfinishedPass | None = None
+    """The pass that is being made group by group; None between two passes."""
 
     def __repr__(self) -> str:
         return f"<Training: {self.status.value}, {self.passes} passes, {len(self.runs)} problems, {self.seconds:.3g} s>"
 
     @contextmanager
     def lock_position(self) -> Iterator[Position]:
-        """Say where the training is, while nothing of it changes."""
-        if self.under_way is None:
+        """Yield the position of the training; nothing of the training changes inside the context."""
+        if self.unfinished_pass is None:
             yield Position(self.chunks_visited, self.partials)
         else:
-            with self.under_way.lock_position() as position:
+            with self.unfinished_pass.lock_position() as position:
                 yield position
 
     def active(self) -> list[ActiveProblem]:
         """Return the problems that are not done."""
-        from streamsvm.engine.block import ActiveProblem  # which loads numba
+        from streamsvm.engine.block import ActiveProblem  # imported late: it loads numba
 
         return [ActiveProblem(k, run.problem, run.state) for k, run in enumerate(self.runs) if not run.done]
 
     def begin(self, stop: Stop, solver: AnySolver) -> None:
-        """Begin a pass: tell the solver, before its first visit, if it is the last one."""
+        """Begin a pass. If it is the last one, ask the solver for an exact evaluation (``Solver.certify``)."""
         if not self.ending and self.passes + 1 >= stop.max_passes:
             self.ending, self.status = True, Status.PASSES
         if self.ending:
             for one in self.active():
                 solver.certify(one.state)
 
-    def decide_end(self, *, late: bool, asked: bool = False) -> bool:
-        """Whether the pass just closed was the last one; notes why. When it is ``late``, or it was ``asked`` for, another one certifies."""
+    def decide_end(self, *, late: bool, end_requested: bool = False) -> bool:
+        """Record the largest gap, and return whether the pass just closed was the last one; ``status`` says why.
+
+        If time is short (``late``) or a callback has asked for the end, one more pass follows, which computes exact certificates.
+        """
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         if not self.active():
             stopped = any(known["stopped"] for known in self.validation_state.values())
@@ -168,20 +169,20 @@ class Training:
             return True
         if self.ending:
             return True
-        if late or asked:
-            self.ending, self.status = True, Status.ASKED if asked else Status.TIME
+        if late or end_requested:
+            self.ending, self.status = True, Status.ASKED if end_requested else Status.TIME
         return False
 
-    def continue_counts_from(self, before: Training) -> None:
-        """Begin with what another training has spent."""
-        self.passes, self.seconds, self.waited = before.passes, before.seconds, before.waited
-        self.bytes_read, self.peak = before.bytes_read, before.peak
+    def continue_counts_from(self, previous: Training) -> None:
+        """Start the counts of passes, time, bytes and memory from those of a previous training."""
+        self.passes, self.seconds, self.waited = previous.passes, previous.seconds, previous.waited
+        self.bytes_read, self.peak = previous.bytes_read, previous.peak
 
 
-def steps_between(solver: AnySolver, state: State, deadline: float) -> Iterator[None]:
-    """Make the steps that a solver makes between two passes; after each the state can be saved.
+def make_pending_steps(solver: AnySolver, state: State, deadline: float) -> Iterator[None]:
+    """Make the in-memory steps of a solver between two passes; yield after each, when the state can be saved.
 
-    A solver that can stop early does so after ``deadline``, a moment of ``time.perf_counter``. Changes the state.
+    Changes the state. A solver with ``stops_early`` stops at ``deadline``, a moment of ``time.perf_counter``.
     """
     solver.set_deadline(state, deadline)
     while solver.has_pending_steps(state):

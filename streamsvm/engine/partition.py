@@ -1,4 +1,4 @@
-"""Groups of chunks, the parts of a job: functions of the layout alone."""
+"""Groups of chunks, which are the parts of a job. They depend only on the layout of the store."""
 
 from __future__ import annotations
 
@@ -10,63 +10,60 @@ import numpy as np
 from streamsvm.types import Layout
 
 GROUP_BYTES = 32 << 20
-"""Bytes of a group, about: enough work to be worth a message, little enough to share out evenly."""
-MOST_GROUPS = 1024
-"""Groups at most."""
+"""Approximate bytes of a group: large enough to be worth a message, small enough to distribute the work evenly."""
+MAX_GROUPS = 1024
+"""Largest number of groups."""
 PASS_GROUP_BYTES = 3 << 20
-"""Bytes at least of a group of a pass that is summed up, so that one is a chunk as a rule: a checkpoint is made between
-two of them."""
+"""Minimum bytes of a group in a pass that only sums over rows. Such a group is usually one chunk, so that checkpoints, which are made
+between two groups, can be made often."""
 COMPONENT_BYTES = 128
-"""Bytes of such a group at least for each component of a vector of weights: to begin and to join a part costs a few such
-vectors."""
+"""Minimum bytes of such a group for each component of the weights, because each group costs a few vectors of that length."""
 
 
 class Group(NamedTuple):
-    """Some chunks that one task works on."""
+    """The chunks that one task visits."""
 
     number: int
-    """Among all groups of a job, from 0."""
+    """Number among all groups of a job, from 0."""
     chunks: tuple[int, ...]
-    """The numbers of the chunks, rising."""
+    """The numbers of the chunks, ascending."""
     starts: tuple[int, ...]
     """The number of the first row of each chunk in the store."""
     rows: int
-    """Rows in all of them."""
+    """Number of rows in all chunks of the group."""
 
 
 def spans_in_group(layout: Layout, group: Group) -> dict[int, slice]:
-    """Return the rows of each chunk of a group, counted from the first row of the group."""
+    """Return the row range of each chunk of a group, counted from the first row of the group."""
     ends = accumulate((layout.chunks[chunk] for chunk in group.chunks), initial=0)
     return {chunk: slice(*span) for chunk, span in zip(group.chunks, pairwise(ends), strict=True)}
 
 
 def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
-    """Neighboring chunks in ``count`` groups of about as many rows.
+    """Divide the chunks into ``count`` groups of neighbors with about the same number of rows.
 
-    None: as many as are good for a batch method, a power of two, so that two, four or eight workers have as many each.
+    None: a power of two that suits the size of the data, so that two, four or eight workers get the same number of groups each.
     """
     chunks = len(layout.chunks)
-    worth = max(1, min(layout.bytes_per_pass // GROUP_BYTES, chunks, MOST_GROUPS))
-    wanted = 1 << worth.bit_length() - 1 if count is None else max(1, min(count, chunks))
+    suitable = max(1, min(layout.bytes_per_pass // GROUP_BYTES, chunks, MAX_GROUPS))
+    wanted = 1 << suitable.bit_length() - 1 if count is None else max(1, min(count, chunks))
     ends = np.cumsum(layout.chunks)
     place = np.arange(1, wanted)
     cuts = np.searchsorted(ends, place * layout.rows / wanted, side="left") + 1
-    cuts = np.maximum.accumulate(cuts - place) + place  # chunks may be of very different lengths: no group is empty
+    cuts = np.maximum.accumulate(cuts - place) + place  # no group is empty, even if chunks have very different lengths
     cuts = np.minimum(cuts, chunks - wanted + place)
     spans = zip([0, *cuts.tolist()], [*cuts.tolist(), chunks], strict=True)
     return _groups(layout, [range(first, stop) for first, stop in spans])
 
 
 def pass_groups(layout: Layout) -> list[Group]:
-    """The groups of a pass that is summed up: neighboring chunks, few enough that a part of the pass is cheap beside
-    them.
-    """
+    """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that the cost of a group is small."""
     least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
     return contiguous_groups(layout, max(1, -(-layout.bytes_per_pass // least)))
 
 
 def round_robin_groups(layout: Layout, count: int) -> list[Group]:
-    """Chunks dealt to ``count`` groups in turn, so that each has some of every region of the data."""
+    """Deal the chunks to ``count`` groups in turn, so that each group has chunks from every region of the data."""
     count = max(1, min(count, len(layout.chunks)))
     return _groups(layout, [range(number, len(layout.chunks), count) for number in range(count)])
 

@@ -1,4 +1,4 @@
-"""Reports of progress: what the events of a fit hold, and how often they are sent; the stopwatch of all jobs."""
+"""Reports of progress: the events of a fit, and how often they are sent. Also the stopwatch of all jobs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.types import Report
 
 REPORT_SECONDS = 0.2
-"""Least seconds between two reports of progress."""
+"""Minimum seconds between two reports of progress."""
 
 
 class Stopwatch:
@@ -25,7 +25,7 @@ class Stopwatch:
         return time.perf_counter() - self.began
 
     def due(self) -> bool:
-        """Return whether REPORT_SECONDS have passed since this last returned True."""
+        """Return whether REPORT_SECONDS have passed since the last call that returned True."""
         now = time.perf_counter()
         if now - self._last < REPORT_SECONDS:
             return False
@@ -34,34 +34,40 @@ class Stopwatch:
 
 
 class ProgressReporter:
-    """Reports on a training, and notes the peak of its memory by the way."""
+    """Reports on a training, and updates its peak of memory at every report."""
 
     def __init__(self, training: Training, report: Report) -> None:
         self._training, self._report = training, report
         self.stopwatch = Stopwatch()
 
-    def rows(self, seen: int, of: int) -> None:
-        """Report, when it is time, that so many rows of this pass are done."""
+    def rows(self, visited: int, of: int) -> None:
+        """Report that ``visited`` rows of the current pass were visited, unless the last report was sent shortly before."""
         if self.stopwatch.due():
-            self._event("progress", {"pass": self._training.passes + 1, "rows": seen, "of": of})
+            self._event("progress", {"pass": self._training.passes + 1, "rows": visited, "of": of})
 
-    def closing(self, number: int, of: int) -> None:
-        """Report that a pass is being closed for problem ``number``, from 1, of several: that may take longer than to
-        read.
+    def closing(self, position: int, of: int) -> None:
+        """Report that a pass is being closed for the problem at ``position``, from 1, of ``of`` problems.
+
+        Closing a pass may take longer than reading it. No report is sent for a single problem.
         """
         if of > 1:
-            self._event("progress", {"pass": self._training.passes, "closing": number, "problems": of})
+            self._event("progress", {"pass": self._training.passes, "closing": position, "problems": of})
 
     def certificate(self, k: int, run: ProblemRun) -> None:
-        """Report the certificate of problem ``k``, fresh from a closed pass."""
-        found = run.certificate
-        assert found is not None
-        values = {"primal": found.primal, "dual": found.dual, "gap": found.gap, "exact": found.exact}
-        values["rounding"] = found.rounding
-        self._event("pass", {"pass": self._training.passes, "problem": k, **values, "facts": found.facts})
+        """Report the certificate of problem ``k`` after a pass was closed."""
+        certificate = run.certificate
+        assert certificate is not None
+        values = {
+            "primal": certificate.primal,
+            "dual": certificate.dual,
+            "gap": certificate.gap,
+            "exact": certificate.exact,
+            "rounding": certificate.rounding,
+        }
+        self._event("pass", {"pass": self._training.passes, "problem": k, **values, "facts": certificate.facts})
 
     def _event(self, event: str, facts: JsonObject) -> None:
         memory = anonymous_bytes()
         self._training.peak = max(self._training.peak, memory)
-        spent = {"waited": self._training.waited, "bytes_read": self._training.bytes_read}
-        self._report({"event": event, **facts, "seconds": self.stopwatch.seconds, "memory": memory, **spent})
+        costs = {"waited": self._training.waited, "bytes_read": self._training.bytes_read}
+        self._report({"event": event, **facts, "seconds": self.stopwatch.seconds, "memory": memory, **costs})

@@ -1,11 +1,11 @@
 """Per-row state of solvers (dual variables): in memory, in one file, or in a file for each group of chunks.
 
-``RowStates``, of one process: the state of one chunk lies together, all problems one after another, so that a visit is one read and
-one write. A checkpoint must not be overwritten by what follows. The file has three slots for every chunk: a changed chunk
-is written to one that neither of the last two checkpoints refers to, so that a checkpoint is a list of slots and costs a sync
-instead of a copy. State in memory is written there when a checkpoint is made, as far as it has changed.
+``RowStates`` is for fits in one process. The numbers of one chunk are contiguous, all problems one after another, so that a visit is
+one read and one write. Later writes must not overwrite a checkpoint. Therefore the file has three slots for every chunk, and a changed
+chunk is written to a slot to which neither of the last two checkpoints refers. A checkpoint is then a list of slots, and costs a sync
+instead of a copy. If the numbers are in memory, the chunks that have changed are written to the file when a checkpoint is made.
 
-``GroupStateFiles``, of a cluster: one file for each group, state and round.
+``GroupStateFiles`` is for fits on a cluster: one file for each group, state and pass.
 """
 
 from __future__ import annotations
@@ -28,23 +28,24 @@ from streamsvm.engine.partition import Group, spans_in_group
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState, State
 
-PLACES = 3
-NOWHERE = -1
-"""Slot of a chunk that was never changed: its numbers are 0."""
+SLOTS = 3
+"""Number of slots for each chunk in a file."""
+NO_SLOT = -1
+"""Slot number of a chunk that was never changed: its numbers are 0."""
 IN_STATES = "in_states"
 """Key in checkpoints of one process: driver fields are in the states, not in files."""
 IN_ONE_FILE = "places"
 """Key in checkpoints of one process: slots of per-row state in one file (``RowStates``)."""
 CRC_BYTES = 4
-"""Bytes at the end of a file: the crc32c of what stands before it, little-endian."""
+"""Bytes at the end of a file: the crc32c of the bytes before, little-endian."""
 
 
 @dataclass(slots=True)
 class RowStates:
     """One named state for ``problems`` problems. ``file`` None: in memory, without checkpoints.
 
-    ``load`` gives a chunk's (problems, rows) array, zeros at first; ``save`` puts it back. Where a row has several numbers the
-    array is (problems, rows, width), here as wherever (problems, rows) is said.
+    ``load`` returns a chunk's (problems, rows) array, zeros at first; ``save`` stores it after a visit. If a row has several numbers,
+    (problems, rows) stands for (problems, rows, width) in this module.
     """
 
     state: RowState
@@ -59,18 +60,18 @@ class RowStates:
     """Whether the numbers of all rows are in memory; else only those of one chunk."""
     _values: Array = field(init=False)
     _starts: list[int] = field(init=False)
-    _places: NDArray[np.int8] = field(init=False)
+    _slots: NDArray[np.int8] = field(init=False)
     _crcs: NDArray[np.uint32] = field(init=False)
     _changed: NDArray[np.bool_] = field(init=False)
     """Whether a chunk has changed since the last checkpoint."""
-    _taken: list[NDArray[np.int8]] = field(default_factory=list)
-    """Slots of the last two checkpoints."""
+    _protected: list[NDArray[np.int8]] = field(default_factory=list)
+    """Slots of the last two checkpoints, which must not be overwritten."""
     _descriptor: int = -1
 
     def __post_init__(self) -> None:
         chunks = len(self.layout.chunks)
         self._starts = self.layout.starts
-        self._places, self._crcs = np.full(chunks, NOWHERE, np.int8), np.zeros(chunks, np.uint32)
+        self._slots, self._crcs = np.full(chunks, NO_SLOT, np.int8), np.zeros(chunks, np.uint32)
         self._changed = np.zeros(chunks, bool)
         items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self._numbers
         self._values = np.zeros(items, self.state.dtype)
@@ -78,21 +79,21 @@ class RowStates:
             self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
 
     def load(self, chunk: int) -> Array:
-        """Return the state of a chunk's rows: a view, or the buffer, filled from the file."""
+        """Return the numbers of a chunk's rows: a view into memory, or the buffer, filled from the file."""
         view = self._view(chunk)
         if not self.resident:
             self._read(chunk, view)
         return self._reshape(chunk, view)
 
     def save(self, chunk: int, values: Array) -> None:
-        """Save the array of ``load``, (problems, rows), after a visit has changed it."""
+        """Save the array that ``load`` returned, (problems, rows), after a visit has changed it."""
         if self.resident:
             self._changed[chunk] = True
         else:
             self._write(chunk, values.reshape(-1))
 
     def copy_chunk(self, chunk: int) -> Array:
-        """Return a copy of the state of a chunk's rows, (problems, rows). Any thread may call it. Raises DataError."""
+        """Return a copy of the numbers of a chunk's rows, (problems, rows). Any thread may call it. Raises DataError."""
         if self.resident:
             return self._reshape(chunk, self._view(chunk)).copy()
         values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
@@ -100,13 +101,13 @@ class RowStates:
         return self._reshape(chunk, values)
 
     def put(self, chunk: int, values: Array) -> None:
-        """Set the state of a chunk's rows, (problems, rows); one thread at a time."""
+        """Set the numbers of a chunk's rows, (problems, rows). Only one thread at a time may call it."""
         if self.resident:
             self._view(chunk)[:] = values.reshape(-1)
         self.save(chunk, values)
 
     def checkpoint(self) -> ByName:
-        """Make the present numbers durable and return the record with which ``restore`` restores them."""
+        """Write the current numbers to disk and return the record from which ``restore`` restores them."""
         assert self.file is not None
         if self.resident:
             for chunk in np.flatnonzero(self._changed).tolist():
@@ -114,23 +115,23 @@ class RowStates:
                 self._write(chunk, self._view(chunk))
         durable.sync_state(self._descriptor, self.file)
         self._changed[:] = False
-        self._taken = [self._places.copy(), *self._taken[:1]]
-        return {"places": self._places.copy(), "crcs": self._crcs.copy()}
+        self._protected = [self._slots.copy(), *self._protected[:1]]
+        return {"places": self._slots.copy(), "crcs": self._crcs.copy()}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore a checkpoint; ``older`` is another one that must stay valid. Raises DataError, KeyError."""
+        """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises DataError, KeyError."""
         assert self.file is not None
         saved = saved or {}
-        self._places, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
-        self.keep({"places": self._places.copy()}, older)
+        self._slots, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
+        self.keep({"places": self._slots.copy()}, older)
         if self.resident:
-            for chunk in range(len(self._places)):
+            for chunk in range(len(self._slots)):
                 self._read(chunk, self._view(chunk))
 
     def keep(self, *checkpoints: ByName | None) -> None:
-        """Protect the slots of checkpoints, newest first, from being overwritten. Raises DataError, KeyError."""
-        self._taken = [one["places"].astype(np.int8) for one in checkpoints if one is not None]
-        if any(p.shape != self._changed.shape or p.min() < NOWHERE or p.max() >= PLACES for p in self._taken):
+        """Protect the slots of some checkpoints, newest first, from being overwritten. Raises DataError, KeyError."""
+        self._protected = [record["places"].astype(np.int8) for record in checkpoints if record is not None]
+        if any(s.shape != self._changed.shape or s.min() < NO_SLOT or s.max() >= SLOTS for s in self._protected):
             raise self._damage_error("does not belong to its checkpoint")
 
     def close(self) -> None:
@@ -149,33 +150,33 @@ class RowStates:
 
     @property
     def _numbers(self) -> int:
-        """Numbers of one row, over all problems."""
+        """How many numbers a row has, over all problems."""
         return self.problems * self.state.width
 
     def _read(self, chunk: int, into: Array) -> None:
-        place = int(self._places[chunk])
-        if place == NOWHERE:
+        slot = int(self._slots[chunk])
+        if slot == NO_SLOT:
             into[:] = 0
             return
         assert self.file is not None
-        durable.read_at(self._descriptor, into, self._offset(chunk, place), self.file)
+        durable.read_at(self._descriptor, into, self._offset(chunk, slot), self.file)
         if crc32c(into.data) != self._crcs[chunk]:
             raise self._damage_error(f"is damaged at chunk {chunk}")
 
     def _write(self, chunk: int, values: Array) -> None:
-        """Write numbers to a free slot; zeros of an unchanged chunk are not written."""
-        place = int(self._places[chunk])
-        if place == NOWHERE and not values.view(np.uint8).any():
+        """Write the numbers of a chunk to a slot that no checkpoint needs; do not write zeros if the chunk never had other numbers."""
+        slot = int(self._slots[chunk])
+        if slot == NO_SLOT and not values.view(np.uint8).any():
             return
         if not self._changed[chunk]:
-            place = next(p for p in range(PLACES) if all(taken[chunk] != p for taken in self._taken))
+            slot = next(s for s in range(SLOTS) if all(slots[chunk] != s for slots in self._protected))
         assert self.file is not None
-        durable.write_at(self._descriptor, values, self._offset(chunk, place), self.file)
-        self._places[chunk], self._crcs[chunk] = place, crc32c(values.data)
+        durable.write_at(self._descriptor, values, self._offset(chunk, slot), self.file)
+        self._slots[chunk], self._crcs[chunk] = slot, crc32c(values.data)
         self._changed[chunk] = not self.resident
 
-    def _offset(self, chunk: int, place: int) -> int:
-        items = place * self.layout.rows + self._starts[chunk]
+    def _offset(self, chunk: int, slot: int) -> int:
+        items = slot * self.layout.rows + self._starts[chunk]
         return items * self.problems * self.state.nbytes
 
     @property
@@ -189,13 +190,12 @@ class RowStates:
 
 @dataclass(frozen=True, slots=True)
 class GroupRowStates:
-    """Access of tasks to the per-row state of this process (``groups.GroupState``).
+    """Gives tasks access to the per-row state of this process (``groups.GroupState``).
 
-    A task works on a copy. What it leaves is put back with its result, so that a checkpoint has both or neither.
+    A task works on a copy. The changed copy is stored together with the result of the task, so that a checkpoint has both or neither.
     """
 
     rows: RowStates
-    """The numbers."""
 
     @property
     def state(self) -> RowState:
@@ -207,54 +207,54 @@ class GroupRowStates:
         copies = [self.rows.copy_chunk(chunk) for chunk in group.chunks]
         return copies[0] if len(copies) == 1 else np.concatenate(copies, axis=1)
 
-    def leave(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:
-        """Return the state, which the driver stores with the result."""
+    def save_or_return(self, _group: Group, _version: int, values: Array, _drop: tuple[int, ...]) -> Array:
+        """Return the numbers, which the driver stores with the result."""
         return values
 
-    def take(self, group: Group, values: Array) -> None:
-        """Store the state of a task, (problems, rows of the group)."""
+    def store(self, group: Group, values: Array) -> None:
+        """Store the numbers of a group after a task, (problems, rows of the group)."""
         for chunk, span in spans_in_group(self.rows.layout, group).items():
             self.rows.put(chunk, np.ascontiguousarray(values[:, span]))
 
 
 @dataclass(slots=True)
 class Versions:
-    """Version number of the files of a cluster fit: the number of closed rounds. Version 0 has no files."""
+    """Version number of the files of a cluster fit: the number of closed passes. Version 0 has no files."""
 
     version: int = 0
-    """Version of the last closed round."""
+    """Version written by the last closed pass."""
     to_write: bool = False
-    """Whether files of ``version`` must be written first, because the resumed checkpoint is of one process."""
-    _there: set[int] = field(default_factory=set)
-    """Versions with files on disk."""
-    _taken: list[int] = field(default_factory=list)
-    """Versions of the last two checkpoints."""
+    """Whether files of ``version`` must be written before the next pass, because the resumed checkpoint was made by one process."""
+    _on_disk: set[int] = field(default_factory=set)
+    """Versions that have files on disk."""
+    _protected: list[int] = field(default_factory=list)
+    """Versions of the last two checkpoints, which must not be removed."""
 
     def advance(self) -> None:
-        """Note that a round was closed and its files are complete."""
+        """Count a closed pass, whose files are complete."""
         self.version += 1
-        self._there.add(self.version)
+        self._on_disk.add(self.version)
 
     def drop(self) -> tuple[int, ...]:
-        """Return the versions that the next round may remove."""
-        gone = tuple(sorted(self._there - {self.version, *self._taken}))
-        self._there -= set(gone)
-        return gone
+        """Return the versions whose files the next pass is to remove, and forget them."""
+        unused = tuple(sorted(self._on_disk - {self.version, *self._protected}))
+        self._on_disk -= set(unused)
+        return unused
 
     def checkpoint(self) -> ByName:
-        """Return the record with which ``restore`` restores the present files, which are durable already."""
-        if self.version not in self._taken[:1]:
-            self._taken = [self.version, *self._taken[:1]]
+        """Return the record from which ``restore`` restores the current files, which are on disk already."""
+        if self.version not in self._protected[:1]:
+            self._protected = [self.version, *self._protected[:1]]
         return {"version": self.version}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore a checkpoint; ``older`` must stay valid too. A checkpoint of one process gets a new version."""
-        before = [int(older["version"])] if older else []
+        """Restore checkpoint ``saved``; ``older`` must stay valid too. A checkpoint of one process gets a new version."""
+        older_versions = [int(older["version"])] if older else []
         self.to_write = not saved or IN_STATES in saved
-        known = ([int(saved["version"])] if saved else []) + before
+        known = ([int(saved["version"])] if saved else []) + older_versions
         self.version = max(known, default=0) + 1 if self.to_write else known[0]
-        self._taken = [self.version, *before]
-        self._there = set(self._taken)
+        self._protected = [self.version, *older_versions]
+        self._on_disk = set(self._protected)
 
     def close(self) -> None:
         """Do nothing: no file is open."""
@@ -268,51 +268,47 @@ class GroupStateFiles:
     """
 
     directory: Path
-    """Directory of the files, which all workers see under this name."""
+    """Directory of the files, at the same path on all workers."""
     state: RowState
     """Name and dtype of the numbers."""
     problems: int
     """Number of problems."""
 
     def load(self, group: Group, version: int) -> Array:
-        """Return the state after round ``version``, (problems, rows of the group). Raises DataError."""
+        """Return the numbers of a version, (problems, rows of the group). Raises DataError."""
         shape = self.state.shape(self.problems, group.rows)
         if version == 0:
             return np.zeros(shape, self.state.dtype)
         path = self.path(group, version)
         raw = path.read_bytes() if path.is_file() else b""
-        body, tail = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
-        whole = len(body) == group.rows * self.problems * self.state.nbytes
-        if not whole or crc32c(body) != int.from_bytes(tail, "little"):
+        body, crc = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
+        is_complete = len(body) == group.rows * self.problems * self.state.nbytes
+        if not is_complete or crc32c(body) != int.from_bytes(crc, "little"):
             hint = "do all workers see the same files? else start again with --overwrite in place of --resume"
             raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)
         return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
 
     def save(self, group: Group, version: int, values: Array, drop: Iterable[int]) -> None:
-        """Save the state after a round and remove obsolete versions. Raises StorageError."""
+        """Save the numbers of a group as ``version`` and remove the versions ``drop``. Raises StorageError."""
         body = values.tobytes()
         durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
         for old in drop:
             self.path(group, old).unlink(missing_ok=True)
 
-    def leave(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
-        """Save the state after a round."""
+    def save_or_return(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
+        """Save the numbers, of which the driver needs none (``groups.GroupState``). Raises StorageError."""
         self.save(group, version, values, drop)
 
     def path(self, group: Group, version: int) -> Path:
-        """Return the path of the state of a group after round ``version``."""
+        """Return the path of a group's file of a version."""
         return self.directory / f"{self.state.name}.{group.number:05d}.{version}"
 
 
 @dataclass(slots=True)
 class GroupRows:
-    """Per-row state of a cluster fit as the driver sees it.
-
-    It has the methods of ``RowStates`` that checkpoints and readers of the numbers call.
-    """
+    """Per-row state of a cluster fit, as the driver uses it (``fit_state.RowNumbers``)."""
 
     files: GroupStateFiles
-    """The numbers."""
     layout: Layout
     """Layout of the training store."""
     groups: list[Group]
@@ -321,17 +317,17 @@ class GroupRows:
     """Version counter shared by all files of a fit."""
 
     def checkpoint(self) -> ByName:
-        """Return the record with which ``restore`` restores the present numbers, which are durable already."""
+        """Return the record from which ``restore`` restores the current numbers, which are on disk already."""
         return self.versions.checkpoint()
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore a checkpoint, of a cluster or of one process; ``older`` is another one that must stay valid.
+        """Restore checkpoint ``saved``, of a cluster or of one process; ``older`` is a second one that must stay valid.
 
         Raises DataError, KeyError, StorageError.
         """
         in_one_file = saved is not None and IN_ONE_FILE in saved
-        before = None if older is None or IN_ONE_FILE in older else older
-        self.versions.restore(None if in_one_file else {"version": (saved or {})["version"]}, before)
+        older = None if older is None or IN_ONE_FILE in older else older
+        self.versions.restore(None if in_one_file else {"version": (saved or {})["version"]}, older)
         if in_one_file:
             file, version = self.files.directory / self.files.state.name, self.versions.version
             with closing(RowStates(self.files.state, self.layout, self.files.problems, file, resident=False)) as rows:
@@ -350,19 +346,19 @@ class GroupRows:
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """Files of the state fields that only ``finish`` reads, between two rounds."""
+    """Files that hold the state fields that only ``finish`` reads, one file for each pass of a cluster fit."""
 
     directory: Path
-    """Directory of the files, which the closing worker sees under this name."""
+    """Directory of the files, at the same path on the worker that closes a pass."""
     names: tuple[str, ...]
-    """Names of the fields; each may be None."""
+    """Names of the fields; each field may be None."""
 
-    def without(self, state: State) -> State:
-        """Return the state without these fields, as it is sent to workers that visit blocks."""
+    def remove_fields(self, state: State) -> State:
+        """Return a copy of the state in which these fields are None, as it is sent to workers that visit blocks."""
         return replace(state, **dict.fromkeys(self.names))
 
     def load(self, version: int, states: dict[int, State]) -> None:
-        """Set the fields of some states to those after round ``version``. Raises DataError."""
+        """Set the fields of some states to those of ``version``. Raises DataError."""
         if version == 0:
             return
         saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).content()
@@ -371,7 +367,7 @@ class DriverState:
                 setattr(state, name, value)
 
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
-        """Save the state after a round and remove obsolete versions. Raises StorageError."""
+        """Save the fields of some states as ``version`` and remove the versions ``drop``. Raises StorageError."""
         fields = {k: field_values(state, self.names) for k, state in states.items()}
         checkpoint.write_checkpoint(self._path(version), version, {}, fields)
         for old in drop:

@@ -2,8 +2,8 @@
 
 A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. Therefore
 signal numbers also go through a socket to a watcher thread (``watch_signals``). It ends the process if the job has not ended
-within PATIENCE seconds of the first signal, and at once at a second signal. Nothing is lost, because the files on disk are
-complete for an earlier checkpoint at every moment.
+within PATIENCE seconds of the first signal, and immediately at a second signal. Nothing is lost, because at every moment the files
+of an earlier checkpoint are complete on disk.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class Interruption:
         """``time.monotonic()`` of the first signal."""
         self.saving = False
         """Whether a checkpoint is being written."""
-        self.standing = "There is no earlier one"
-        """Sentence on the last checkpoint, printed if there is no time for another one."""
+        self.last_checkpoint = "There is no earlier one"
+        """Sentence about the last checkpoint, printed if there is no time to save another."""
         self.resume = ""
         """Command that continues from the files on disk, for jobs without checkpoints; empty if there is none."""
         self.wakeup_socket: socket.socket | None = None
@@ -69,11 +69,11 @@ class Interruption:
 
 
 current = Interruption()
-"""There is one per process, because signals go to its main thread."""
+"""The only object of its class: there is one per process, because signals go to the main thread."""
 
 
 class JobClock:
-    """The clock of time limits; inside ``without_compiler`` it does not count the seconds of numba's compiler."""
+    """The clock by which time limits are measured; inside ``without_compiler`` it stops while numba compiles."""
 
     def __init__(self) -> None:
         self._excluded = 0.0
@@ -86,7 +86,7 @@ class JobClock:
 
     @contextmanager
     def without_compiler(self) -> Iterator[None]:
-        """Stop the clock while numba compiles. Of two jobs that run in one process, the first one decides."""
+        """Stop the clock while numba compiles. If two jobs of one process use this context, the first one decides."""
         if self._began is not None:
             yield
             return
@@ -117,7 +117,7 @@ thread_limit = ThreadLimit()
 
 
 def check_time() -> None:
-    """Raise InterruptedRun if the time of this thread's job is over. Called where a job waits, or reads for a while."""
+    """Raise InterruptedRun if the time limit of this thread's job has expired. Called where a job waits or reads for a while."""
     if not thread_limit.deferred and job_clock.now() >= thread_limit.moment:
         raise InterruptedRun(f"{TIME_LIMIT}: {describe_leftovers(thread_limit.resume)}")
 
@@ -129,76 +129,77 @@ def describe_leftovers(resume: str) -> str:
     return "unfinished output was removed; completed files were kept"
 
 
-def note_signal(number: int) -> None:
-    """Record the first signal, by its number."""
+def record_signal(number: int) -> None:
+    """Record the name and the time of the first signal."""
     current.since = time.monotonic()
     current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
 
 
-def watch_signals(heard: socket.socket) -> None:
-    """Watch for signals until the other end of ``heard`` is closed; runs in a thread of its own."""
-    first = _next(heard, None, {*SIGNALS, EXPIRED})
+def watch_signals(receiver: socket.socket) -> None:
+    """Watch for signals until the other end of ``receiver`` is closed. Runs in a thread of its own."""
+    first = _next(receiver, None, {*SIGNALS, EXPIRED})
     if first:
         if not current.name:
-            note_signal(first)
-        second = _next(heard, current.expiry_patience if first == EXPIRED else PATIENCE)
+            record_signal(first)
+        second = _next(receiver, current.expiry_patience if first == EXPIRED else PATIENCE)
         while second == 0 and current.saving and current.seconds < SAVING:
-            second = _next(heard, POLL)
+            second = _next(receiver, POLL)
         if second is not None:
             exit_process(second)
-    heard.close()
+    receiver.close()
 
 
-def _next(heard: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
-    """Return the number of the next of these signals; 0 if none came in time, None if the job is over."""
+def _next(receiver: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
+    """Wait for one of the signals ``numbers`` and return its number; 0 if none arrives in time, None if the job has ended."""
     until = time.monotonic() + (seconds or 0.0)
-    while select.select([heard], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
-        got = heard.recv(1)
-        if not got or got[0] in numbers:
-            return got[0] if got else None
+    while select.select([receiver], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
+        received = receiver.recv(1)
+        if not received or received[0] in numbers:
+            return received[0] if received else None
     return 0
 
 
 def exit_process(second: int) -> None:
-    """End the process at once, without cleaning up: the files on disk are complete. ``second``: the second signal, or 0."""
+    """End the process immediately, without cleaning up: the files on disk are complete. ``second``: the second signal, or 0."""
     if second:
         os._exit(128 + second)
-    standing = f"Finished output is kept. Resume: {current.resume}" if current.resume else current.standing
-    sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {standing}\n")
+    kept = f"Finished output is kept. Resume: {current.resume}" if current.resume else current.last_checkpoint
+    sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {kept}\n")
     sys.stderr.flush()
     os._exit(InterruptedRun.exit_code)
 
 
-SHORTEST = 1e-6
-"""The shortest time of an alarm in seconds: one of 0 would disable it."""
-AGAIN = 0.1
-"""Seconds between two alarms until the job has ended: an exception raised in a C callback or in ``__del__`` is lost."""
+MIN_ALARM_SECONDS = 1e-6
+"""The shortest time of an alarm in seconds; a time of 0 would disable the alarm."""
+ALARM_REPEAT_SECONDS = 0.1
+"""Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in ``__del__`` is lost."""
 FINISHING, FINISHING_SHARE = 2.0, 0.4
-"""Seconds, or share of the limit if that is more, that a job may overrun its limit to finish with a result."""
+"""Seconds, and share of the limit, by which a job may exceed its limit to finish with a result; the larger one counts."""
 LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
-"""Further seconds, or share of the limit, until the process is ended, at most PATIENCE. A limit of 5 s ends within 10 s."""
+"""Further seconds, and share of the limit, until the process is ended; the larger one counts, up to PATIENCE. With a limit of 5 s
+the process therefore ends within 10 s."""
 
 
 @contextmanager
 def listen() -> Iterator[None]:
-    """Handle signals while a job of the command line runs; outside the main thread nothing changes."""
+    """Handle signals while a job of the command line runs. Outside the main thread, do nothing."""
     if not _in_main_thread():
         yield
         return
     current.__init__()  # type: ignore[misc]
-    heard, current.wakeup_socket = socket.socketpair()
+    receiver, current.wakeup_socket = socket.socketpair()
     current.wakeup_socket.setblocking(False)
-    heeded = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # under nohup: not all
-    before = {number: signal.signal(number, _handle) for number in heeded}
-    wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
+    handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
+    former_handlers = {number: signal.signal(number, _handle) for number in handled}
+    former_wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     try:
         with postpone_signals():
-            threading.Thread(target=watch_signals, args=(heard,), name="streamsvm-signals", daemon=True).start()
+            threading.Thread(target=watch_signals, args=(receiver,), name="streamsvm-signals", daemon=True).start()
         yield
     finally:
         with postpone_signals():
-            signal.set_wakeup_fd(wakeup)
-            for number, handler in before.items():
+            signal.set_wakeup_fd(former_wakeup)
+            for number, handler in former_handlers.items():
                 signal.signal(number, handler)
             current.wakeup_socket.close()
             current.wakeup_socket = None
@@ -206,12 +207,12 @@ def listen() -> Iterator[None]:
 
 @contextmanager
 def allow_interrupt() -> Iterator[None]:
-    """Let Ctrl-C stop a job called from Python without ending the program; outside the main thread nothing changes.
+    """Let Ctrl-C stop a job called from Python without ending the program. Outside the main thread, do nothing.
 
-    A second Ctrl-C raises KeyboardInterrupt at once, without a checkpoint.
+    A second Ctrl-C raises KeyboardInterrupt immediately, without a checkpoint.
     """
-    before = signal.getsignal(signal.SIGINT)
-    if not _in_main_thread() or before in (signal.SIG_IGN, None, _interrupt):
+    former_handler = signal.getsignal(signal.SIGINT)
+    if not _in_main_thread() or former_handler in (signal.SIG_IGN, None, _interrupt):
         yield
         return
     current.__init__()  # type: ignore[misc]
@@ -219,22 +220,22 @@ def allow_interrupt() -> Iterator[None]:
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.signal(signal.SIGINT, former_handler)
         current.__init__()  # type: ignore[misc]
 
 
 def _in_main_thread() -> bool:
-    """Return whether this is the thread that gets signals: jobs in other threads do not touch the handlers."""
+    """Return whether this thread receives signals; jobs in other threads leave the signal handlers alone."""
     return threading.current_thread() is threading.main_thread()
 
 
 @contextmanager
 def expire_after(seconds: float, patience: float) -> Iterator[None]:
-    """Send a command the signal of its time limit after ``seconds``; it then has ``patience`` seconds to save a checkpoint."""
-    before, expiry_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
-    left = threading.Event()
+    """Signal to a command after ``seconds`` that its time limit has expired; it then has ``patience`` seconds to save a checkpoint."""
+    former_handler, former_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
+    job_ended = threading.Event()
     timer = threading.Thread(
-        target=_expire, args=(job_clock.now() + seconds, left), name="streamsvm-limit", daemon=True
+        target=_expire, args=(job_clock.now() + seconds, job_ended), name="streamsvm-limit", daemon=True
     )
     current.expiry_patience = patience
     try:
@@ -243,23 +244,23 @@ def expire_after(seconds: float, patience: float) -> Iterator[None]:
         yield
     finally:
         with postpone_signals():
-            left.set()
-            timer.join()  # it sends no signal any more that nobody handles
-            signal.signal(EXPIRED, before)
-            current.expiry_patience, current.raised = expiry_patience, None
+            job_ended.set()
+            timer.join()  # before the handler is removed, so that every signal of the timer is handled
+            signal.signal(EXPIRED, former_handler)
+            current.expiry_patience, current.raised = former_patience, None
 
 
 def finishing_seconds(limit: float) -> float:
-    """Return the seconds by which a job may overrun a time limit of ``limit`` seconds to finish with a result."""
+    """Return the seconds by which a job may exceed a time limit of ``limit`` seconds to finish with a result."""
     return max(FINISHING, FINISHING_SHARE * limit)
 
 
 def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
-    """Ask a job to stop once ``limit`` seconds, of which ``spent`` have passed, are over.
+    """Return a context that asks its job to stop after ``limit`` seconds, of which ``spent`` have passed already.
 
-    ``finish``: the job goes on for a while after its limit to finish with a result (``finishing_seconds``). A command gets a
-    signal from a timer thread. A job called from Python uses the process's alarm; if the program uses the alarm itself, or the
-    job runs in another thread, the job checks the time itself (``check_time``).
+    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``). A command receives a signal from a timer
+    thread. A job called from Python uses the process's alarm; if the program uses the alarm itself, or the job runs in another
+    thread, the job checks the time itself (``check_time``).
     """
     seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
     if not math.isfinite(seconds):
@@ -276,74 +277,74 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
 
 @contextmanager
 def _set_alarm(seconds: float) -> Iterator[None]:
-    """Raise InterruptedRun in a job called from Python after ``seconds``. No alarm is left behind in any case."""
+    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end of the context."""
     try:
         with postpone_signals():
             signal.signal(EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
-            signal.setitimer(signal.ITIMER_REAL, max(seconds, SHORTEST), AGAIN)
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, MIN_ALARM_SECONDS), ALARM_REPEAT_SECONDS)
         yield
     finally:
         with postpone_signals():
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(EXPIRED, signal.SIG_DFL)
         current.raised = None
-        if current.name == TIME_LIMIT:  # the next job of the program has its own time
+        if current.name == TIME_LIMIT:  # the next job of the program has its own time limit
             current.name = ""
 
 
 @contextmanager
 def _check_time_in_thread(seconds: float) -> Iterator[None]:
     """Let ``check_time`` raise in this thread after ``seconds``."""
-    before, thread_limit.moment = thread_limit.moment, min(thread_limit.moment, job_clock.now() + seconds)
+    former, thread_limit.moment = thread_limit.moment, min(thread_limit.moment, job_clock.now() + seconds)
     try:
         yield
     finally:
-        thread_limit.moment = before
+        thread_limit.moment = former
 
 
 @contextmanager
 def set_resume_command(command: str) -> Iterator[None]:
-    """Name the command that continues from the files on disk, for a job without checkpoints, such as an embedding."""
+    """Set the command that continues a job from the files on disk, for jobs without checkpoints, such as an embedding."""
     interruptions = _interruptions()
-    for one in interruptions:
-        one.resume = command
+    for interruption in interruptions:
+        interruption.resume = command
     try:
         yield
     finally:
-        for one in interruptions:
-            one.resume = ""
+        for interruption in interruptions:
+            interruption.resume = ""
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
     """Let the job check for signals and for its time limit itself, between visits."""
     interruptions = _interruptions()
-    for one in interruptions:
-        one.deferred = True
+    for interruption in interruptions:
+        interruption.deferred = True
     try:
         yield
     finally:
-        for one in interruptions:
-            one.deferred = False
+        for interruption in interruptions:
+            interruption.deferred = False
 
 
 def _interruptions() -> list[ThreadLimit | Interruption]:
-    """Return the objects by which the job of this thread is asked to stop."""
+    """Return the objects that can ask the job of this thread to stop."""
     return [thread_limit, current] if _in_main_thread() else [thread_limit]
 
 
 def _handle(number: int, _: Any) -> None:
     """Handle a signal in the main thread: raise InterruptedRun, unless the job checks for signals itself."""
-    if current.deferred or _unwinding() or postpone(partial(_handle, number, None)):
+    if current.deferred or _is_unwinding() or postpone(partial(_handle, number, None)):
         return
     if not current.name:
-        note_signal(number)
+        record_signal(number)
     current.raised = current.error(describe_leftovers(current.resume))
     raise current.raised
 
 
-def _unwinding() -> bool:
-    """Return whether the exception of a handler is propagating through cleanup code, or a generator is being closed."""
+def _is_unwinding() -> bool:
+    """Return whether a handler's exception is propagating through cleanup code, or a generator is being closed."""
     error = sys.exc_info()[1] if current.raised is not None else None
     while error is not None and error is not current.raised and not isinstance(error, GeneratorExit):
         error = error.__context__
@@ -351,29 +352,29 @@ def _unwinding() -> bool:
 
 
 def _interrupt_from(moment: float, number: int, frame: Any) -> None:
-    """Handle an alarm of a job called from Python; does nothing before ``moment`` on ``job_clock``."""
+    """Handle an alarm of a job called from Python; do nothing before ``moment`` on ``job_clock``."""
     if job_clock.now() >= moment:
         _interrupt(number, frame)
 
 
 def _interrupt(number: int, frame: Any) -> None:
-    """Handle Ctrl-C, or an alarm, of a job called from Python, whose process goes on."""
+    """Handle Ctrl-C, or an alarm, of a job called from Python; the process continues after the job."""
     if current.name and number != EXPIRED:
         raise KeyboardInterrupt
     if not current.name:
-        note_signal(number)
+        record_signal(number)
     _handle(number, frame)
 
 
-def _expire(moment: float, left: threading.Event) -> None:
-    """Send the alarm at ``moment``, and again while its exception may have been lost; runs in the timer thread."""
+def _expire(moment: float, job_ended: threading.Event) -> None:
+    """Send the alarm at ``moment``, and repeat it while its exception may have been lost. Runs in the timer thread."""
     main = threading.main_thread().ident
     while (seconds := moment - job_clock.now()) > 0.0:
-        if left.wait(max(seconds, POLL)):
+        if job_ended.wait(max(seconds, POLL)):
             return
-    if main is None or left.is_set() or current.name:
+    if main is None or job_ended.is_set() or current.name:
         return
     signal.pthread_kill(main, EXPIRED)  # its number goes to the socket too
-    while not left.wait(AGAIN):
+    while not job_ended.wait(ALARM_REPEAT_SECONDS):
         if current.raised is not None:
             signal.pthread_kill(main, EXPIRED)

@@ -1,6 +1,6 @@
-"""A solver's state as it is sent to workers and back: copied, and without arrays of zeros.
+"""Serialization of a solver's state for the way to workers and back: it is copied, and arrays of zeros are sent as their shape.
 
-An array that a state refers to several times stays one array: the blocks of a sample share a projection of megabytes.
+An array to which a state refers several times stays one array; for example, the blocks of a sample share a projection of megabytes.
 """
 
 from __future__ import annotations
@@ -15,64 +15,63 @@ import numpy as np
 from streamsvm.config.options import field_values
 from streamsvm.types import State
 
-SMALL = 64
-"""Items up to which an array is sent as it is."""
+MAX_SMALL_SIZE = 64
+"""Arrays with at most this number of items are sent as they are, even if all are zero."""
 
 
 Change: TypeAlias = Callable[[State], State]
-"""What is done to each array of a state, or to what stands for one."""
+"""A function that is applied to each array of a state, or to the ``Zeros`` in place of one."""
 
 
 class Zeros(NamedTuple):
-    """Stands for an array of zeros."""
+    """Placeholder for an array of zeros."""
 
     shape: tuple[int, ...]
-    """Of the array."""
     dtype: str
-    """As numpy writes it: "<f8"."""
+    """In numpy's notation: "<f8"."""
 
 
 def serialize(state: State) -> State:
-    """A copy of a state with ``Zeros`` for its arrays of zeros."""
-    return _map_arrays(state, _change_once(_pack))
+    """Return a copy of a state with ``Zeros`` in place of its arrays of zeros."""
+    return _map_arrays(state, _apply_once(_pack))
 
 
 def clone(state: State) -> State:
-    """A copy that may be changed: nothing in it is shared with ``state``."""
-    return _map_arrays(state, _change_once(_unpack))
+    """Return a copy with arrays in place of ``Zeros``; it shares no array with ``state`` and may be changed."""
+    return _map_arrays(state, _apply_once(_unpack))
 
 
 def unpack(state: State) -> State:
-    """The same arrays, with arrays of zeros for what stands for them."""
-    return _map_arrays(state, _change_once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
+    """Return the state with arrays in place of ``Zeros``; it shares its other arrays with ``state``."""
+    return _map_arrays(state, _apply_once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
 
 
 def state_bytes(state: State) -> int:
-    """Bytes of the arrays in a state."""
+    """Return the bytes of the arrays in a state, each counted once."""
     sizes: list[int] = []
 
     def count(array: State) -> State:
         sizes.append(array.nbytes if isinstance(array, np.ndarray) else 0)
         return array
 
-    _map_arrays(state, _change_once(count))
+    _map_arrays(state, _apply_once(count))
     return sum(sizes)
 
 
-def _change_once(change: Change) -> Change:
-    """``change``, applied to each array once; what it made of that is what stands wherever the array stood."""
+def _apply_once(change: Change) -> Change:
+    """Return a function that calls ``change`` once for each array and returns the same result wherever the array occurs again."""
     known: dict[int, tuple[State, State]] = {}
 
     def change_once(value: State) -> State:
         if id(value) not in known:
-            known[id(value)] = value, change(value)  # with the array itself, which keeps its id from being given again
+            known[id(value)] = value, change(value)  # holds the array itself, so that its id is not used for another
         return known[id(value)][1]
 
     return change_once
 
 
 def _pack(value: State) -> State:
-    return Zeros(value.shape, value.dtype.str) if value.size > SMALL and not value.any() else value.copy()
+    return Zeros(value.shape, value.dtype.str) if value.size > MAX_SMALL_SIZE and not value.any() else value.copy()
 
 
 def _unpack(value: State) -> State:
@@ -80,14 +79,14 @@ def _unpack(value: State) -> State:
 
 
 def _map_arrays(value: State, change: Change) -> State:
-    """The same structure with every array changed. What is frozen is shared: it does not change."""
+    """Return the same structure with ``change`` applied to every array. Frozen dataclasses are shared, not copied."""
     if isinstance(value, np.ndarray | Zeros):
         return change(value)
     if is_dataclass(value) and not _is_frozen(value):
-        made = copy.copy(value)
+        copied = copy.copy(value)
         for name, item in field_values(value, (field.name for field in fields(value))).items():
-            setattr(made, name, _map_arrays(item, change))
-        return made
+            setattr(copied, name, _map_arrays(item, change))
+        return copied
     if isinstance(value, list):
         return [_map_arrays(item, change) for item in value]
     if isinstance(value, dict):

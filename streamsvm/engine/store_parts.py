@@ -1,7 +1,7 @@
-"""Stores that tasks leave as parts of one: of an ingest by many workers, of an embedding.
+"""Stores that are written in parts by several tasks: ingested stores and embeddings.
 
-A part is built under a temporary name and renamed when it is complete: a task that runs twice at once, or again after
-a job was stopped, finds the part there and does nothing. The driver joins parts and removes them.
+Each part is a store of its own, built under a temporary name and renamed when it is complete. A task that runs twice at the same time,
+or again after its job was stopped, finds the complete part and does nothing. The driver joins the parts and removes them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk
 
 KEY = "part"
-"""The fact of a part's store that says what is in it."""
+"""Key in the facts of a part's store; its value identifies the content of the part."""
 
 Fill = Callable[[StoreWriter], tuple[tuple[str, ...], int, JsonObject]]
-"""Appends to a writer; returns classes, columns and facts to commit with."""
+"""Appends rows to a writer; returns the classes, the number of columns and the facts to commit."""
 
 
 def part_path(directory: Path, index: int) -> Path:
-    """Where the store of a part is."""
+    """Return the path of the store of a part."""
     return directory / f"{index:06d}.zarr"
 
 
 def build_part(directory: Path, index: int, key: str, *, sparse: bool, fill: Fill) -> JsonObject:
-    """Make a part that is not there yet; returns its facts. Raises what ``fill`` raises, StorageError."""
+    """Build a part, unless it is complete already; return its facts. Raises StorageError, and what ``fill`` raises."""
     target = part_path(directory, index)
-    found = facts_of(target, key)
-    if found is not None:
-        return found
+    existing_facts = facts_of(target, key)
+    if existing_facts is not None:
+        return existing_facts
     building = directory / f".{index:06d}.{secrets.token_hex(4)}.zarr"
     writer = create(building, sparse=sparse)
     try:
@@ -52,7 +52,7 @@ def build_part(directory: Path, index: int, key: str, *, sparse: bool, fill: Fil
 
 
 def _rename_part(building: Path, target: Path, key: str) -> None:
-    """Give a part its name; one of the same key that is there already stays."""
+    """Rename a built part to ``target``, unless a complete part with the same key is there already."""
     if target.exists() and facts_of(target, key) is None:
         shutil.rmtree(target)
     try:
@@ -64,7 +64,7 @@ def _rename_part(building: Path, target: Path, key: str) -> None:
 
 
 def facts_of(path: Path, key: str) -> JsonObject | None:
-    """The facts of a part that is complete and of this key."""
+    """Return the facts of a part; None if it is not complete or has another key."""
     if not (path / manifests.FILE).is_file():
         return None
     facts = dict(open_store(path).facts)
@@ -72,7 +72,7 @@ def facts_of(path: Path, key: str) -> JsonObject | None:
 
 
 def chunks_of(path: Path, key: str) -> Iterator[Chunk]:
-    """The rows of a part; the arrays belong to the caller. The part is removed after the last. Raises DataError."""
+    """Yield the chunks of a part, in arrays that belong to the caller; then remove the part. Raises DataError."""
     store = open_store(path)
     if store.facts.get(KEY) != key:
         raise DataError(f"{path} is a part of another job", code="E-CHANGED", hint="run the same command again")

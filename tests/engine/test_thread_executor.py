@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 from streamsvm.compute import threading as cores
-from streamsvm.engine.executor import Executor, Joins, Lanes, SerialExecutor, Task, ThreadExecutor, ignore_progress
+from streamsvm.engine.executor import (
+    Executor,
+    Joins,
+    PartThreads,
+    SerialExecutor,
+    Task,
+    ThreadExecutor,
+    ignore_progress,
+)
 from streamsvm.errors import DataError
 from streamsvm.rows import Dense
 from streamsvm.schedule.stream import Stream
@@ -47,13 +55,13 @@ def test_thread_executor_results_are_in_the_order_of_the_parts(executor: Executo
 
 def test_thread_executor_last_result_that_comes_between_two_looks_is_not_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     """The last part may be finished after it was looked for, and before it is asked whether all are finished."""
-    over = Lanes.over.fget  # type: ignore[attr-defined]
+    is_finished = PartThreads.is_finished.fget  # type: ignore[attr-defined]
 
-    def later(lanes: Lanes) -> bool:
+    def later(threads: PartThreads) -> bool:
         time.sleep(0.05)  # long enough for all parts to be finished
-        return bool(over(lanes))
+        return bool(is_finished(threads))
 
-    monkeypatch.setattr(Lanes, "over", property(later))
+    monkeypatch.setattr(PartThreads, "is_finished", property(later))
     assert list(ThreadExecutor(THREADS).map(Task("t", doubled), iter(range(2)))) == [0, 2]
 
 

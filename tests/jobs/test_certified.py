@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.evaluation import margins_apart
+from streamsvm.engine.evaluation import measure_margin_changes
 from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
@@ -150,7 +150,7 @@ def test_certificate_compares_margins_of_two_feature_maps(shape: tuple[int, ...]
     w = np.random.default_rng(0).normal(size=shape)
     shift, scale = np.array([1.0, 0.0], np.float32), np.array([0.5, 1.0], np.float32)
     change = (X - (X - shift) * scale) @ w.T[:2]
-    (found,) = margins_apart(stored(), Raw(2.0), Standardized(shift, scale, 2.0), [w])
+    (found,) = measure_margin_changes(stored(), Raw(2.0), Standardized(shift, scale, 2.0), [w])
     usual = values * np.sqrt(np.mean(np.square(change)))
     assert found == pytest.approx((values * np.abs(change).max(), usual), rel=1e-12)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.fit_state import steps_between
+from streamsvm.engine.fit_state import make_pending_steps
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense, Rows, row_count, row_slice
 from streamsvm.types import Block, Certificate, Problem
@@ -67,7 +67,7 @@ def solve(
 def closed(solver: Any, state: Any) -> Certificate:
     """Close a pass, with all that is done in memory before the next one."""
     found: Certificate = solver.finish(state)
-    for _ in steps_between(solver, state, np.inf):
+    for _ in make_pending_steps(solver, state, np.inf):
         pass
     return found
 

@@ -42,7 +42,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.engine.block import block_of
-from streamsvm.engine.evaluation import MarginChange, evaluate_problems, margins_apart
+from streamsvm.engine.evaluation import MarginChange, evaluate_problems, measure_margin_changes
 from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
@@ -304,7 +304,7 @@ def _margin_changes(
 
     @cache
     def compare_margins() -> list[MarginChange]:
-        changes = margins_apart(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
+        changes = measure_margin_changes(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
         at_weights, at_vectors = changes[: len(weights)], changes[len(weights) :]
         return [MarginChange.larger(*pair) for pair in zip(at_weights, at_vectors, strict=True)]
 
@@ -437,11 +437,11 @@ def _tighten_for_few_rows(plan: Plan, training: Training, seen: Store, bounds: l
     has_margin = has_box(problems[0].loss) and not problems[0].loss.numeric()
     if not (isinstance(features, Raw) and has_margin and any(large)):
         return bounds
-    from streamsvm.engine.evaluation import weight_that_costs
+    from streamsvm.engine.evaluation import sum_weight_with_loss
 
     weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
-    costing = weight_that_costs(seen, features, problems, weights, off)
+    costing = sum_weight_with_loss(seen, features, problems, weights, off)
     primal = [abs(certificate_of(run).primal) for run in training.runs]
     bounds_for_few = [rounding_of_few(*of_problem) for of_problem in zip(problems, primal, off, costing, strict=True)]
     return [min(*pair) for pair in zip(bounds, bounds_for_few, strict=True)]

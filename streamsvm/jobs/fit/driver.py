@@ -519,7 +519,7 @@ def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
     """Return the writer of checkpoints. Raises ConfigError if the features differ from those of the checkpoint."""
     job, interruption = context.job, signals.current
     assert context.checkpoints is not None
-    interruption.standing = "There is no earlier one"
+    interruption.last_checkpoint = "There is no earlier one"
     return RunCheckpointer(
         context.checkpoints,
         complete_identity(job, context.store, plan, context.saved),
