@@ -1,4 +1,4 @@
-"""Data on its way in: what a source yields, what a store is and hands out, and what files record of it."""
+"""Data: the batches that sources yield, stores and their chunks, and the facts that files record about the data."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 class Batch(NamedTuple):
-    """What a source yields: rows, one label a row (float64 or str), perhaps a weight a row (float32).
+    """Rows with labels, as yielded by a source.
 
-    The arrays belong to whoever takes the batch: a source never writes into them again.
+    The arrays belong to the consumer of the batch: the source does not write to them again.
     """
 
     X: Rows
@@ -30,57 +30,57 @@ class Batch(NamedTuple):
     labels: Array
     """(n,) numbers as float64, or text."""
     weight: Float32 | None = None
-    """(n,) factors of C, one a row; None: 1 for all."""
+    """(n,) row weights, which multiply C; None: 1 for all rows."""
     ids: Array | None = None
-    """(n,) what the rows are called by, integers or objects of text; None where they have no names."""
+    """(n,) identifiers of the rows, integers or text objects; None: rows have no identifiers."""
     split: Array | None = None
-    """(n,) hashes of the groups rows are of, uint64, or whether rows are for testing, bool; None: chance decides."""
+    """(n,) hashes of the rows' groups (uint64), or whether rows are for testing (bool); None: rows are split at random."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What is known of a store without reading its chunks."""
+    """The properties of a store that are known without reading its chunks."""
 
     columns: int
-    """Features of a row, without the constant one."""
+    """Number of features of a row, without the constant one."""
     chunks: tuple[int, ...]
-    """Rows of each chunk."""
+    """Number of rows of each chunk."""
     nonzeros: tuple[int, ...] | None
-    """Stored entries of each chunk; None when dense."""
+    """Number of stored entries of each chunk; None: rows are dense."""
     classes: tuple[str, ...]
-    """The label each code stands for, as text; empty where the target is a number."""
+    """The label of each class code, as text; empty if the target is a number."""
     counts: tuple[int, ...]
-    """Rows of each class; where the target is a number, of all rows."""
+    """Number of rows of each class; if the target is a number, the number of all rows."""
     weighted: bool = False
     """Whether every row has a weight of its own."""
     entry_bytes: int = 4
-    """Bytes of an entry of a row: 8 of kernel features that are made in float64, and are in no store."""
+    """Bytes of an entry of a row; 8 for kernel features that are computed in float64 and not stored."""
     kept_bytes: int = 0
-    """Bytes a solver keeps of a row, on average, until its features are formed; 0: as many as its entries take."""
+    """Average bytes that a solver keeps of a row until its features are formed; 0: the bytes of its entries."""
 
     @property
     def numeric(self) -> bool:
-        """Whether the target of a row is a number, and not a class."""
+        """Whether the target of a row is a number and not a class."""
         return not self.classes
 
     @property
     def task(self) -> str:
-        """What the target is for: ``CLASSIFICATION`` or ``REGRESSION``."""
+        """The task of the target: ``CLASSIFICATION`` or ``REGRESSION``."""
         return REGRESSION if self.numeric else CLASSIFICATION
 
     @property
     def target_bytes(self) -> int:
-        """Bytes of a row's target: a code of int32, or a number of float64."""
+        """Bytes of a row's target: an int32 code or a float64 number."""
         return 8 if self.numeric else 4
 
     @property
     def rows(self) -> int:
-        """Rows of all chunks together."""
+        """Number of rows of all chunks."""
         return sum(self.chunks)
 
     @property
     def starts(self) -> list[int]:
-        """The number of the first row of each chunk, and the number of rows."""
+        """The number of the first row of each chunk; the last item is the number of all rows."""
         return list(accumulate(self.chunks, initial=0))
 
     @property
@@ -90,12 +90,12 @@ class Layout:
 
     @property
     def largest_chunk(self) -> int:
-        """Rows of the chunk with the most rows."""
+        """Number of rows of the largest chunk."""
         return max(self.chunks)
 
     @property
     def block_bytes(self) -> int:
-        """Bytes one block of any chunk needs in memory: entries, codes and weights."""
+        """Bytes of memory that suffice for a block of any chunk: entries, targets and weights."""
         per_row = self.target_bytes + 4 * self.weighted
         if self.nonzeros is None:
             return self.largest_chunk * (self.entry_bytes * self.columns + per_row)
@@ -103,53 +103,56 @@ class Layout:
 
     @property
     def bytes_per_pass(self) -> int:
-        """Bytes one reading of all chunks moves."""
+        """Bytes that are read in one pass over all chunks."""
         return sum(self.chunk_bytes(chunk) for chunk in range(len(self.chunks)))
 
     def chunk_bytes(self, chunk: int) -> int:
-        """Return the bytes one reading of a chunk moves: entries, codes and weights."""
+        """Return the bytes that are read for a chunk: entries, targets and weights."""
         rows, row = self.chunks[chunk], self.target_bytes + 4 * self.weighted
         return rows * (4 * self.columns + row) if self.nonzeros is None else self.nonzeros[chunk] * 8 + rows * (8 + row)
 
 
 class Chunk(NamedTuple):
-    """Rows with their classes and weights. What a store hands out are views into the buffer it was given, valid until it is read into again."""
+    """Rows of a store with their targets and weights.
+
+    The arrays of a chunk that a store returns are views into a buffer of the reader, valid until that buffer is filled again.
+    """
 
     X: Rows
     """The features, (n, columns) float32, dense or CSR."""
     codes: Array
-    """(n,) int32 class of each row, an index into ``Layout.classes``; float64 where the target is a number: the number itself."""
+    """(n,) int32 class of each row, an index into ``Layout.classes``; if the target is a number, the number itself as float64."""
     weight: Float32 | None
-    """(n,) float32 factors of C; None: 1 for all."""
+    """(n,) float32 row weights, which multiply C; None: 1 for all rows."""
 
 
 class Buffers(Protocol):
-    """Preallocated memory for one chunk: made by a store, handed back to the same store by the reader, chunk after chunk."""
+    """Preallocated memory for one chunk: created by a store, and passed to the same store again for every chunk that is read."""
 
     nbytes: int
     """Bytes the buffers take."""
 
 
 class Store(Protocol):
-    """Chunked data on disk or in memory, as everything above the store floor sees it.
+    """Chunked data on disk or in memory; the interface by which all code outside the package ``store`` reads data.
 
-    Chunks are numbered from 0, in the order of ``layout.chunks``. Nothing else may open a file that belongs to a store.
-    ``StoredFiles`` is what a committed store on disk says beside this.
+    Chunks are numbered from 0, in the order of ``layout.chunks``. Only a store may open its files. ``StoredFiles`` adds the properties
+    of a committed store on disk.
     """
 
     name: str
-    """What messages call the store: the path it was opened by, or a word for data in memory."""
+    """The name of the store in messages: the path by which it was opened, or a word for data in memory."""
     layout: Layout
     """Columns, rows and stored entries of each chunk, and classes: all that is known without reading a chunk."""
 
     @property
     def digest(self) -> str:
-        """The sha256 of the content as hex digits: equal for equal data, wherever it lies."""
+        """The sha256 of the content as hex digits. Equal data have equal digests, wherever they are stored."""
         ...
 
     @property
     def facts(self) -> JsonMapping:
-        """What is recorded of where the data came from, as plain JSON; empty where nothing is.
+        """The recorded facts about the origin of the data, as plain JSON; empty if there are none.
 
         Keys in use: ``names`` (of the columns), ``labels``, ``encoding`` (of the columns, for predict), ``notice`` (to be
         shown to the user), ``map`` and ``embedding`` (of a store of kernel features).
@@ -158,30 +161,30 @@ class Store(Protocol):
 
     @property
     def selection(self) -> tuple[int, ...] | None:
-        """The numbers these chunks have in the store called ``name``; None: the chunks are all of it, as they are there."""
+        """The numbers of these chunks in the store called ``name``; None: these are all of its chunks."""
         ...
 
     def buffers(self) -> Handle:
-        """Return new memory for one chunk of any size: ``Buffers`` of the store's own kind."""
+        """Return new ``Buffers`` of the store's own type, which can hold any chunk."""
         ...
 
     def fetch(self, chunk: int, into: Handle) -> None:
-        """Move the bytes of a chunk into buffers. Raises DataError, StorageError."""
+        """Read the bytes of a chunk into buffers. Raises DataError, StorageError."""
         ...
 
     def check(self, chunk: int, into: Handle) -> Chunk:
-        """Verify what was fetched, once, and view it as rows; any thread may do it.
+        """Verify the bytes of a fetched chunk, and return it as a view of the buffers. Call it once per fetch, in any thread.
 
-        Raises DataError naming the chunk when it is not what was written.
+        Raises DataError, which names the chunk, if the bytes are not those that were written.
         """
         ...
 
     def expect(self, chunk: int) -> None:
-        """Hint that ``chunk`` is read next; numbers beyond the last chunk are ignored."""
+        """Give the hint that ``chunk`` is read next; numbers after the last chunk are ignored."""
         ...
 
     def forget(self, chunk: int) -> None:
-        """Hint that ``chunk`` is not needed soon: its pages may leave the cache."""
+        """Give the hint that ``chunk`` is not needed soon, so that its pages may leave the page cache."""
         ...
 
     def statistics(self) -> Statistics:
@@ -191,54 +194,54 @@ class Store(Protocol):
 
 @runtime_checkable
 class StoredFiles(Store, Protocol):
-    """A committed store on disk, or arrays others wrote: what ``open_store`` returns."""
+    """A committed store on disk, or an array file of another program, as returned by ``open_store``."""
 
     @property
     def root(self) -> Path:
-        """The directory or file it lies in."""
+        """The directory or file that holds the data."""
         ...
 
     @property
     def census(self) -> list[list[int]]:
-        """Rows of each class in each chunk; a chunk's list may end with its last class that occurs."""
+        """Number of rows of each class in each chunk; the list of a chunk may end after the last class that occurs in it."""
         ...
 
     @property
     def versions(self) -> dict[str, str]:
-        """Versions of the programs that wrote it, by name; empty where nobody knows."""
+        """Versions of the programs that wrote the data, by name; empty if they are not known."""
         ...
 
     def faults(self) -> Iterator[DataError]:
-        """Yield all that is wrong beside the chunks themselves, without raising it."""
+        """Yield an error, without raising it, for each fault of the files other than faults of chunks."""
         ...
 
 
 class Statistics(NamedTuple):
-    """Column statistics over all rows, absent entries of a CSR counted as 0. All float64 (d,)."""
+    """Column statistics over all rows, float64 (d,). Absent entries of CSR rows count as 0."""
 
     mean: Float64
     """The mean of each column."""
     M2: Float64
     """The sum of squared differences from the mean: rows times the variance."""
     minimum: Float64
-    """The smallest value of each column; at most 0 where a CSR column lacks an entry."""
+    """The smallest value of each column; at most 0 if entries of a CSR column are absent."""
     maximum: Float64
-    """The largest value of each column; at least 0 where a CSR column lacks an entry."""
+    """The largest value of each column; at least 0 if entries of a CSR column are absent."""
 
 
 class Visit(NamedTuple):
-    """One chunk in one epoch; a pure function of layout, seed and epoch."""
+    """The visit of one chunk in one pass. It depends only on the layout, the seed and the number of the pass."""
 
     epoch: int
-    """The number of the epoch, from 0."""
+    """The number of the pass, from 0."""
     chunk: int
-    """The number of the chunk in what is read: in the store, or in the part of it that a worker has."""
+    """The number of the chunk in the store that is read, which may be a section of a larger store."""
     seed: int
-    """The seed of the order of the chunk's rows, and of further draws of the solver in this visit."""
+    """The seed of the order of the chunk's rows, and of further random numbers that the solver needs in this visit."""
     shuffled: bool
-    """Whether rows are visited in an order drawn from ``seed``; else as they lie."""
+    """Whether rows are visited in an order drawn with ``seed``; False: in stored order."""
     last: bool
-    """Whether this visit ends its epoch."""
+    """Whether this is the last visit of its pass, or of its group if a pass is made group by group."""
 
 
 class _Column(msgspec.Struct):
@@ -289,31 +292,31 @@ class _Certificate(msgspec.Struct):
 
 
 class _RecordedFacts(msgspec.Struct):
-    """The types that readers of ``facts`` of a store and ``provenance`` of a model rely on; other keys are for people to read."""
+    """The keys of a store's ``facts`` and of a model's ``provenance`` that programs use, with their types. Other keys are for people."""
 
     names: list[str] | None = None
     encoding: _Encoding | None = None
     labels: _Labels | list[Any] | None = None
-    """A list in a part that a worker made: the labels it met."""
+    """In a part that a worker wrote: the list of labels that occur in it."""
     target: _Target | None = None
     ids: dict[str, Any] | None = None
     sources: list[dict[str, Any]] = []
     certificates: list[_Certificate] = []
     map: str | None = None
-    """Only in an embedding: its columns are kernel features, and ``encoding`` is that of the rows they were made from."""
+    """Only in an embedding, whose columns are kernel features; ``encoding`` then belongs to the rows from which they were computed."""
     settings: dict[str, Any] | None = None
     store: dict[str, Any] | None = None
 
 
 def check_recorded(recorded: JsonMapping, columns: int) -> None:
-    """Raise ValueError, with the place, for facts that cannot be those of ``columns`` columns.
+    """Raise ValueError, with the key, if recorded facts have wrong types or cannot belong to data with ``columns`` columns.
 
-    Whoever seals a manifest or a model again can write anything there: it is checked once, where the file is read.
+    The facts are checked once, when a file is read, because a manifest or model with a valid checksum may still hold anything.
     """
-    found = msgspec.convert(recorded, _RecordedFacts)
-    if found.names is not None and len(found.names) != columns:
-        raise ValueError(f"{len(found.names)} names of columns, expected {columns}")
-    for column, offset in (found.encoding and found.encoding.offsets) or ():
-        exists = column >= 0 if found.map is not None else 0 <= column < columns
+    facts = msgspec.convert(recorded, _RecordedFacts)
+    if facts.names is not None and len(facts.names) != columns:
+        raise ValueError(f"{len(facts.names)} names of columns, expected {columns}")
+    for column, offset in (facts.encoding and facts.encoding.offsets) or ():
+        exists = column >= 0 if facts.map is not None else 0 <= column < columns
         if not exists or not math.isfinite(offset):
             raise ValueError(f"column {column} of {columns} has an offset of {offset}")

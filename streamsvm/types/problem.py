@@ -1,4 +1,4 @@
-"""Problems: what a loss, a kernel and a kind of problem are, how targets are read, and what is minimized on which rows."""
+"""Problems: the objective that is minimized and the rows it is minimized on; losses, kernels, regularizers and kinds of problem."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float32, Float64, Int32, Int64, Labeled, Reach, Targets
 
 BINARY = 2
-"""The number of classes that one decision value tells apart."""
+"""The number of classes that one decision function separates."""
 
 
 class Loss(Protocol):
-    """A loss l(m) >= 0, convex, with the dual coordinate problem it gives rise to.
+    """A convex loss l(m) >= 0, and its conjugate, from which the dual problem is formed.
 
-    In classification, y = +1 or -1, m = y f(x) is the margin, and l does not rise. In regression (``numeric``), with target t,
-    m = f(x) - t is the residual, and l(0) = 0 is the least.
+    In classification, y = +1 or -1, m = y f(x) is the margin, and l is nonincreasing. In regression (``numeric``), with target t,
+    m = f(x) - t is the residual, and l(0) = 0 is the minimum.
 
-    Implementations are ``NamedTuple`` records of floats (``losses``), whose functions of numbers are also compiled into
-    passes (``compute.numba_bridge``); C is that of the row, C s_i > 0. What a solver needs of a loss it asks for by the
-    properties ``smooth`` and ``quadratic`` and ``has_box`` (``LossRequirement``), never by its name.
+    Implementations are ``NamedTuple`` records of floats (``losses``); their functions of numbers are also compiled into passes
+    (``compute.numba_bridge``). Here C stands for the factor of one row, C s_i > 0. A solver states which losses it can minimize by
+    the properties ``smooth``, ``quadratic`` and ``has_box`` (``LossRequirement``), never by name.
     """
 
     def value(self, m: float) -> float:
@@ -33,7 +33,7 @@ class Loss(Protocol):
         ...
 
     def slope(self, m: float) -> float:
-        """Return l'(m), of a margin 0 or less; at a corner the slope of one of its sides, or one in between."""
+        """Return the derivative l'(m), at most 0 if m is a margin; at a kink, any subgradient."""
         ...
 
     def second_derivative(self, m: float) -> float:
@@ -41,62 +41,66 @@ class Loss(Protocol):
         ...
 
     def numeric(self) -> bool:
-        """Whether the target is a number, so that m is a residual; else it is one of two classes."""
+        """Whether the target is a number, so that m is a residual; else the target is one of two classes."""
         ...
 
     def upper(self, C: float) -> float:
-        """Return the largest feasible dual variable a; inf where there is none."""
+        """Return the largest feasible dual variable a; inf if there is no upper bound."""
         ...
 
     def conjugate(self, a: float, C: float) -> float:
-        """Return c, where a row adds a - c to the dual: c = a + max_m [-a m - C l(m)], for a between ``compute.targets.lower`` and ``upper``."""
+        """Return c(a) = a + max_m [-a m - C l(m)]: a row adds a - c(a) to the dual objective D.
+
+        The argument a must lie between ``compute.targets.lower`` and ``upper``.
+        """
         ...
 
     def conjugate_slope(self, a: float, C: float) -> float:
-        """Return the derivative of the conjugate with respect to a; of a residual at a = 0, where it has a corner, that of a > 0."""
+        """Return the derivative of the conjugate with respect to a. In regression it has a kink at a = 0; there, the right derivative."""
         ...
 
     def curvature(self, C: float) -> float:
-        """Return the second derivative of the conjugate; the least of all a where it is not constant."""
+        """Return the second derivative of the conjugate; if it depends on a, its minimum."""
         ...
 
     def smooth(self) -> bool:
-        """Whether l has no corner; then, and only then, ``curvature`` is above 0."""
+        """Whether l has no kink, which is equivalent to ``curvature`` > 0."""
         ...
 
     def quadratic(self) -> bool:
-        """Whether the conjugate is a parabola or a line in a, on each side of 0, so that a coordinate's optimum has a closed form."""
+        """Whether the conjugate is quadratic or linear in a on each side of 0, so that a coordinate's optimum has a closed form."""
         ...
 
     def round_corners(self, mu: float) -> Loss:
-        """Return a smooth loss that differs from this one within ``mu`` > 0 of its corner; itself where there is none.
+        """Return a smooth loss that differs from this one only within ``mu`` > 0 of its kink; a smooth loss returns itself.
 
-        Its slopes are convex combinations of slopes of this one: dual points read off it are feasible for this one.
+        The slopes of the result are convex combinations of slopes of this loss, so that dual points formed from them are feasible for
+        this loss.
         """
         ...
 
 
 def has_box(loss: Loss) -> bool:
-    """Whether l' is bounded, so that dual variables are."""
+    """Whether l' is bounded, so that the dual variables are bounded."""
     return isfinite(loss.upper(1.0))
 
 
 class Bounds(NamedTuple):
-    """What a pass says of a point, but for the sum of losses."""
+    """The terms of P and D at a point, without the sum of losses."""
 
     value: float
     """R(w)."""
     scale: float
-    """The t of the best multiple t a of the slopes."""
+    """The factor t for which the dual point t a, with a formed from the slopes, has the largest D."""
     dual: float
-    """D there."""
+    """D(t a)."""
 
 
 def best_scale(loss: Loss, linear: float, quadratic: float, square: float) -> float:
-    """Return the feasible t at which D(t a) = t linear - t^2 (quadratic + square / 2) is largest; square = ||v||^2.
+    """Return the feasible t that maximizes D(t a) = t linear - t^2 (quadratic + square / 2), where square = ||v||^2.
 
-    A box holds it at 1 or below; without one, it may exceed 1. 0 where nothing is better. D is linear in t where v = 0 and the
-    loss has corners alone, as at the optimum w = 0: then a itself is best.
+    If the dual variables have an upper bound, t is at most 1; otherwise it may exceed 1. It is 0 if no t > 0 improves on 0. D is linear in
+    t if v = 0 and the loss is piecewise linear, as at the optimum w = 0; then t = 1 is best.
     """
     curvature = 2.0 * quadratic + square
     if linear <= 0.0:
@@ -118,56 +122,59 @@ def dual_at(t: float, linear: float, quadratic: float, square: float) -> float:
 
 
 class Kernel(Protocol):
-    """A Mercer kernel k(x, z), or a similarity that is taken for one.
+    """A Mercer kernel k(x, z), or a similarity function that is used like one.
 
     Implementations are ``NamedTuple`` records of floats (``kernels.py``); ``similarity`` is also compiled into passes.
     """
 
     @property
     def gamma(self) -> float | None:
-        """The width, as the kernel has it; None for a kernel without one."""
+        """The kernel's parameter gamma; None for a kernel without one."""
         ...
 
     def with_gamma(self, gamma: float) -> Kernel:
-        """Return the same kernel of this width; itself where it has none."""
+        """Return the kernel with this gamma; a kernel without gamma returns itself."""
         ...
 
     def similarity(self, dot: float, sqx: float, sqz: float) -> float:
-        """Return k(x, z) from x.z, ||x||^2 and ||z||^2; ``dot`` is |x - z|_1 where ``city_block`` says so."""
+        """Return k(x, z) from x.z, ||x||^2 and ||z||^2. If ``city_block()``, ``dot`` is |x - z|_1 instead."""
         ...
 
     def city_block(self) -> bool:
-        """Whether the kernel is one of the city-block distance, and ignores norms."""
+        """Whether the kernel is a function of the city-block distance, and does not use the norms."""
         ...
 
     def translation_invariant(self) -> bool:
-        """Whether k(x, z) depends on x - z alone: then the columns may be centered, and are (``features.scaling``)."""
+        """Whether k(x, z) depends only on x - z. The columns are then centered (``features.scaling``)."""
         ...
 
     def positive_semidefinite(self) -> bool:
-        """Whether every Gram matrix is positive semidefinite with these parameters: only then is a dual value a bound."""
+        """Whether every Gram matrix is positive semidefinite with these parameters. Otherwise a dual value is not a lower bound."""
         ...
 
     def largest(self, reach: Reach) -> float:
-        """Return a bound of |k(x, z)| for rows within ``reach``."""
+        """Return an upper bound of |k(x, z)| for rows whose norms are within ``reach``."""
         ...
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """Return how far rounding can move a value made of norms and products, ``unit`` being the unit roundoff.
+        """Return a bound of the rounding error of a value computed from norms and products; ``unit`` is the unit roundoff.
 
         Derived in ``compute/kernel_values/rounding.py``.
         """
         ...
 
     def difference_error(self, reach: Reach, unit: float) -> float:
-        """Return the same of a value made of differences x_j - z_j; where products are all there is, of these."""
+        """Return a bound of the rounding error of a value computed from differences x_j - z_j.
+
+        For a kernel that is always computed from products, return ``value_error``.
+        """
         ...
 
 
 def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32 | Float64:
-    """Return the weight (n,) of each row's class; 1 for all where ``weights`` is empty.
+    """Return the weight (n,) of each row's class; 1 for all rows if ``weights`` is empty.
 
-    They are float32 where that holds all of them exactly, else float64: P is that of the weights that were asked for.
+    The result is float32 if that represents all weights exactly, else float64, so that P uses exactly the weights asked for.
     """
     if not weights:
         return np.ones(len(codes), np.float32)
@@ -178,72 +185,72 @@ def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32 | Float64
 
 
 class Kind(ABC):
-    """What a problem tells apart: how it reads the codes of rows, and what the weights that come of it mean.
+    """The kind of a problem (one-vs-rest, one-vs-one, multinomial, regression, one-class ...): how codes become targets and margins.
 
-    A code is a class (n,) int32, or a number to be predicted (n,) float64, as a store holds it of a row. Implementations are
-    frozen dataclasses with tags (``solvers.problem_kinds``); what has a default here is so for most of them.
+    The code of a row, as stored, is its class (n,) int32, or in regression the number to be predicted (n,) float64. Implementations are
+    frozen dataclasses with tags (``solvers.problem_kinds``); the defaults here suit most of them.
     """
 
     __slots__ = ()
 
     entries: ClassVar[float] = 1.0
-    """sum_k |a_ik| / a_i: how often a row of dual variable a_i enters the weights."""
+    """sum_k |a_ik| / a_i: how often a row with dual variable a_i enters the weights."""
     selects_rows: ClassVar[bool] = False
-    """Whether rows of some classes alone belong to it (``select``)."""
+    """Whether only the rows of some classes belong to the problem (``select``)."""
     votes: ClassVar[bool] = False
-    """Whether each of its problems has a vote for one of two classes, and the class with most votes is predicted."""
+    """Whether each problem votes for one of two classes, and the class with the most votes is predicted."""
     one_class: ClassVar[bool] = False
-    """Whether it asks where rows are, whatever their classes."""
+    """Whether the problem describes where the rows lie, and ignores their classes."""
     refusal: ClassVar[str] = ""
-    """What a solver without a form for it does not do, as the end of a sentence that begins with the solver."""
+    """What a solver that does not support this kind cannot do, as the end of a sentence that begins with the solver's name."""
 
     @property
     def classes(self) -> int:
-        """The number of classes told apart by one problem, each by weights of its own; 0: one decision function does."""
+        """The number of classes that one problem separates with weights for each class; 0: it has a single decision function."""
         return 0
 
     @property
     def center(self) -> float:
-        """What is subtracted from every target, and added to the intercept in the end."""
+        """The number that is subtracted from every target before the fit and added to the intercept after it."""
         return 0.0
 
     @property
     @abstractmethod
     def positives(self) -> tuple[int, ...]:
-        """The code that each decision value of the model speaks for."""
+        """The code of the positive class of each decision value of the model."""
 
     @abstractmethod
     def targets(self, codes: Array) -> Targets:
-        """Return what m_i is made of (n,), float32 for classes: +1 or -1, the number, or the code itself."""
+        """Return the targets y (n,), from which margins are computed: +1 or -1 (float32), the number, or the code itself."""
 
     def select(self, codes: Array) -> Array | None:
-        """Return which rows belong to the problem, bools (n,); None: all."""
+        """Return which rows belong to the problem, as booleans (n,); None: all rows."""
         return None
 
     def signs(self, y: Targets) -> Float64:
-        """Return with what sign (n,) rows of targets y (n,) enter w: that of the class."""
+        """Return the signs (n,) with which rows with targets y (n,) enter w."""
         return y.astype(np.float64)
 
     def margins(self, f: Float64, y: Targets) -> Float64:
-        """Return m_i (n,) of rows with decision values f, (n,) or (n, classes)."""
+        """Return the margins m_i (n,) of rows with decision values f, (n,) or (n, classes), and targets y (n,)."""
         return y * f
 
     def shape(self, w: Float64) -> Float64:
-        """Return the weights w (components,) as a solution has them: (columns + 1,), or (classes, columns + 1)."""
+        """Return the weights w (components,) in the shape of a solution: (columns + 1,), or (classes, columns + 1)."""
         return w
 
     def decision_weights(self, w: Float64) -> Float64:
-        """Return the weights of the model's decision values (decision values, columns + 1) for those of a solution."""
+        """Return the weights of the model's decision functions, (decision values, columns + 1), for the weights of a solution."""
         return w[None, :]
 
     def decision_margin(self, loss: Loss) -> float:
-        """Return what the model subtracts from f."""
+        """Return the number that the model subtracts from f."""
         return 0.0
 
     def outcomes(self, codes: Array, positives: list[int], factors: Float32 | Float64) -> Array:
-        """Return what a model that is always right predicts (n,), as ``model.predict_codes`` has it.
+        """Return the predictions (n,) of a model that is always right, in the codes of ``model.predict_codes``.
 
-        ``positives``: the codes of all decision values of the model; ``factors`` (n,): of the rows' weights.
+        ``positives``: the positive code of each decision value of the model. ``factors``: the weights of the rows (n,).
         """
         right = np.array([codes == code for code in positives])
         if len(right) == 1:
@@ -251,45 +258,45 @@ class Kind(ABC):
         return np.where(right.any(axis=0), right.argmax(axis=0), -1).astype(np.int32)
 
     def facts(self) -> JsonObject:
-        """Return what a certificate says of the problem it is of, as plain JSON."""
+        """Return the facts by which a certificate identifies its problem, as plain JSON."""
         return {"positive": self.positives[0]}
 
     def adapt(self, solver: Any) -> Any:
-        """Return the solver (``types.Solver``) that solves such problems with the settings of this one; None: it cannot."""
+        """Return a solver (``types.Solver``) for problems of this kind with the settings of ``solver``; None: there is none."""
         return solver
 
     @abstractmethod
     def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> Any:
-        """Return empty sums, to be taken at w, by which the optimum is bounded (``solvers.evaluation``); w is shaped as in a solution.
+        """Return empty sums for the evaluation of P, and of bounds of the optimum, at w (``solvers.evaluation``).
 
-        ``unit``: what margins are measured in.
+        w has the shape of a solution. ``unit``: the unit of the margins.
         """
 
     def add_block(self, sums: Any, problem: Problem, block: Block, w: Float64) -> None:
-        """Count a block at w (components,) in sums that know P, and D where slopes at w make a good dual point (``PointSums``)."""
+        """Add a block, evaluated at w (components,), to sums (``PointSums``) from which P, and D at the slopes, are computed."""
         sums.add(problem, problem.loss, block, w)
 
 
 @saved_as("regularizer.squared_norm")
 @dataclass(frozen=True, slots=True)
 class Regularizer:
-    """R(w) = 1/2 ||w||^2, what P has beside the sum of losses, and what D has beside sum_i (a_i - conjugate(a_i)).
+    """The regularizer R(w) = 1/2 ||w||^2: the term of P beside the sum of losses, and its counterpart in D.
 
-    A subclass is another one, and lives with its mathematics in ``solvers``. v = sum_i a_i z_i x_i, z the signs of the rows.
+    Other regularizers are subclasses, in ``solvers`` with their mathematics. v = sum_i a_i z_i x_i, where z_i is the sign of row i.
     """
 
     is_squared_norm: ClassVar[bool] = True
-    """Whether R is 1/2 ||w||^2 alone: curved alike in all directions."""
+    """Whether R is exactly 1/2 ||w||^2, which has the same curvature in all directions."""
     has_scale: ClassVar[bool] = True
-    """Whether margins have the unit of the loss; else any multiple of (w, offset) is as good, and P can be 0 or less."""
+    """Whether margins have the unit of the loss; else (w, offset) may be multiplied by any factor, and P can be 0 or less."""
     refusal: ClassVar[str] = ""
-    """What a solver without a form for it does not do, as the end of a sentence that begins with the solver."""
+    """What a solver that does not support it cannot do, as the end of a sentence that begins with the solver's name."""
     instead: ClassVar[str] = ""
-    """What the user may do in place of choosing another solver, as the beginning of a hint."""
+    """What the user can do instead of choosing another solver, as the beginning of a hint."""
 
     @property
     def least(self) -> float:
-        """D at the dual point that is feasible whatever the rows: a = 0."""
+        """D at a = 0, a dual point that is feasible for all rows: a lower bound of the optimum."""
         return 0.0
 
     def value(self, w: Float64) -> float:
@@ -297,14 +304,14 @@ class Regularizer:
         return 0.5 * float(w @ w)
 
     def dual(self, gain: float, v: Float64) -> float:
-        """Return D of slopes whose sum a_i - conjugate(a_i) is ``gain``, made feasible where they are not; v (p,)."""
+        """Return D at a dual point with sum_i (a_i - conjugate(a_i)) = ``gain`` and v (p,), after it was made feasible."""
         return gain - 0.5 * float(v @ v)
 
     def bounds(self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: Any = None) -> Bounds:
-        """Return R(w), and the best dual point among the multiples t a of the slopes at w.
+        """Return R(w), and the largest D over the multiples t a of the dual point a formed from the slopes at w.
 
-        ``sums``: sum C_i l(m_i); linear and quadratic, where sum_i (t a_i - conjugate(t a_i)) is t linear - t^2 quadratic.
-        ``rows``: the ``row_sums`` of all rows.
+        ``sums``: sum C_i l(m_i), linear and quadratic, where sum_i (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic.
+        ``rows``: the ``row_sums`` over all rows.
         """
         _, linear, quadratic = sums
         square = float(v @ v)
@@ -312,42 +319,42 @@ class Regularizer:
         return Bounds(self.value(w), scale, dual_at(scale, linear, quadratic, square))
 
     def is_degenerate(self, dual: float) -> bool:
-        """Return whether the optimum, which is ``dual`` at least, is 0 but for rounding."""
+        """Return whether the optimum, of which ``dual`` is a lower bound, is 0 up to rounding."""
         return False
 
     def row_sums(self, components: int) -> Any:
-        """Return empty sums over all rows, whatever the weights, that it needs to know; None: none (``solvers.one_class.RowSums``)."""
+        """Return empty sums over all rows that do not depend on the weights (``solvers.one_class.RowSums``); None: none are needed."""
         return None
 
     def sum_of_dual(self, total: float) -> float | None:
-        """Return what sum a_i is at every feasible point, of rows with sum s_i = ``total``; None: no constraint says."""
+        """Return sum a_i if the constraints fix it for rows with sum s_i = ``total``; else None."""
         return None
 
     def slope_of_dual(self, length: float) -> float:
-        """Return by how much D changes for a change of v of length 1, at most; ``length`` is that of v."""
+        """Return a bound of the change of D per unit length of a change of v; ``length`` is ||v||."""
         return length
 
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
-        """Return by how much the sum of the absolute values of what P is made of exceeds |P|, at most.
+        """Return a bound of the amount by which the sum of the absolute values of P's terms exceeds |P|.
 
-        ``total``: sum s_i; ``unit``: that of margins.
+        ``total``: sum s_i. ``unit``: the unit of the margins.
         """
         return 0.0
 
     def margin_unit(self, facts: JsonObject) -> float:
-        """Return what a margin of the weights is in the units of P; ``facts`` are those of the certificate."""
+        """Return the value of a margin of 1 in the units of P; ``facts`` are those of the certificate."""
         return 1.0
 
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str] | None:
-        """Return the name of the solver that ``--solver auto`` takes, and why; None: the data decide."""
+        """Return the name of the solver that ``--solver auto`` chooses, and why; None: it depends on the data."""
         return None
 
     def with_nu(self, nu: float) -> Regularizer:
-        """Return the same for another nu, where it has one."""
+        """Return the regularizer with another nu; one without nu returns itself."""
         return self
 
     def adapt(self, solver: Any) -> Any:
-        """Return the solver (``types.Solver``) that minimizes with it, with the settings of this one; None: it cannot."""
+        """Return a solver (``types.Solver``) for this regularizer with the settings of ``solver``; None: there is none."""
         return solver
 
 
@@ -357,83 +364,83 @@ SQUARED_NORM = Regularizer()
 @saved_as("problem")
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """P(w) = R(w) + C sum_i s_i l(m_i), with one C.
+    """Minimize P(w) = R(w) + C sum_i s_i l(m_i) over w, for one value of C.
 
-    R is 1/2 ||w||^2 unless a regularizer says otherwise. m_i = y_i w.x_i in classification, w.x_i - t_i in regression
-    (``Loss.numeric``); other kinds have margins of their own (``Kind.margins``).
-
-    Several problems (classes, values of C) can be solved on one reading of the data.
+    R is 1/2 ||w||^2 or another regularizer. m_i = y_i w.x_i in classification, m_i = w.x_i - t_i in regression (``Loss.numeric``);
+    other kinds define margins of their own (``Kind.margins``). Several problems (classes, values of C) can be solved in the same passes
+    over the data.
     """
 
     loss: Loss
-    """A record; ``Solver.losses`` says which ones a solver takes."""
+    """The loss; ``Solver.losses`` states which losses a solver supports."""
     C: float
-    """The weight of the loss sum, above 0."""
+    """The weight of the sum of losses, above 0."""
     rows: int
-    """The number of rows it is solved on: n."""
+    """The number n of training rows, those of held-out chunks excluded."""
     columns: int
-    """Features, without the constant one: a decision function has ``columns + 1`` weights."""
+    """The number of features without the constant one: a decision function has ``columns + 1`` weights."""
     kind: Kind
-    """What is told apart; one of regression where, and only where, the loss is numeric."""
+    """The kind of problem; a regression kind if and only if the loss is numeric."""
     bias: float = 1.0
-    """The value of the constant feature, whose weight is regularized like any other; 0: there is none."""
+    """The value of the constant feature, whose weight is regularized like any other; 0: there is no constant feature."""
     weights: tuple[float, ...] = ()
     """The factor of s_i for the rows of each class; empty: 1 for all."""
     tolerance: float = 1e-3
-    """The relative gap at which the run may end."""
+    """The relative duality gap at which the problem counts as solved."""
     kernel: Kernel | None = None
-    """For solvers that evaluate it themselves; None where the rows a solver sees are all there is."""
+    """The kernel, for solvers that evaluate it themselves; None: the problem is linear in the rows that the solver sees."""
     held_out: tuple[int, ...] = ()
-    """Chunks that are not shown to it; ``rows`` are those of the others."""
+    """Chunks that the problem does not use."""
     warm: Float64 | None = field(default=None, compare=False, repr=False)
-    """Weights (components,) to start from, as the solver sees them; None: from nothing."""
+    """Weights (components,) for a warm start, in terms of the features that the solver sees; None: start from zero."""
     reach: Reach | None = field(default=None, compare=False)
-    """How large rows are as a rule, for solvers that evaluate a kernel; None: not known."""
+    """Typical sizes of rows, for solvers that evaluate a kernel; None: not known."""
     nonzeros: int | None = None
-    """Stored entries of all rows; None where rows are dense."""
+    """Number of stored entries of all rows; None: rows are dense."""
     regularizer: Regularizer = SQUARED_NORM
-    """R, and what D has in its place."""
+    """R, and its counterpart in D."""
 
     @property
     def components(self) -> int:
-        """The number of weights: ``columns + 1``, of each class where classes are told apart together."""
+        """The number of weights: ``columns + 1``, times the number of classes if one problem separates several."""
         return (self.kind.classes or 1) * (self.columns + 1)
 
     def first_weights(self) -> Float64:
-        """Return a copy of ``warm``, or zeros."""
+        """Return the weights (components,) to start from: a copy of ``warm``, or zeros."""
         return np.zeros(self.components) if self.warm is None else self.warm.ravel().copy()
 
 
 @dataclass(slots=True)
 class Block:
-    """A chunk in memory as one problem sees it, with the order its rows are to be visited in."""
+    """Rows of a chunk in memory, with the targets and weights of one problem and the order in which to visit them."""
 
     X: RowRecord
-    """Dense, CSR, or what a feature map made of them."""
+    """The features: dense, CSR, or what a feature map made of them."""
     y: Targets
-    """(n,) +1 or -1, or the numbers to be predicted; the class codes where classes are told apart together."""
+    """Targets (n,): +1 or -1, the numbers to be predicted, or the class codes if one problem separates several classes."""
     s: Float32 | Float64
     """(n,) row weight times class weight, 0 or more; multiplies C."""
     chunk: int
-    """The number of the chunk the rows are of."""
+    """The number of the chunk to which the rows belong."""
     start: int
-    """The global number of the first row."""
+    """The global number of the first row of the chunk's part from which the block is made."""
     order: Int32
-    """A permutation of the rows. A solver may rearrange it."""
+    """The order in which to visit the rows, a permutation. A solver may rearrange it."""
     seed: int
-    """For further draws within this visit; a function of the plan alone."""
+    """Seed for further random numbers in this visit; it depends only on the plan."""
     cached: bool = False
-    """Whether all blocks stay in memory, so that coming back costs no reading."""
+    """Whether all blocks stay in memory, so that visiting one again needs no reading."""
     rows: dict[str, Array] = field(default_factory=dict)
-    """Per-row state of the solver, by the names it declared; changed in place."""
+    """Per-row state of the solver, by name (``Solver.row_state``); changed in place."""
     copies: dict[bytes, RowRecord] | None = None
-    """Rows of this block that problems took copies of, by the bools (n,) that chose them; None: no other problem sees the block."""
+    """Copies that problems have made of some rows of this block, by the booleans (n,) that selected them, for other problems to
+    share; None: no other problem uses the block."""
     places: Int64 | None = None
-    """(n,) rising: row i has the global number ``start`` + places[i]; None: they lie one after the other, as all but those of pairs do."""
+    """(n,) ascending: row i has the global number ``start`` + places[i]. None: the rows are contiguous, as in all but one-vs-one problems."""
 
     @property
     def labeled(self) -> Labeled:
-        """The rows, targets and weights, as compiled passes take them."""
+        """The rows, targets and weights as a record for compiled passes."""
         return Labeled(self.X, self.y, self.s)
 
     @property
@@ -443,11 +450,11 @@ class Block:
 
     @property
     def span(self) -> int:
-        """How many global numbers there are from the first row's to the last one's."""
+        """The number of global row numbers from ``start`` to that of the last row."""
         return len(self.y) if self.places is None else int(self.places[-1]) + 1
 
     def spread(self, values: Float64) -> Float64:
-        """Scatter values of the rows (n,) by global number from ``start`` on (span,); 0 between them."""
+        """Scatter values of the rows (n,) into an array (span,) indexed by global number minus ``start``; 0 elsewhere."""
         if self.places is None:
             return values
         by_number = np.zeros(self.span)
@@ -455,11 +462,14 @@ class Block:
         return by_number
 
     def gather(self, values: Float64) -> Float64:
-        """Gather values of the rows (n,) from values by global number from ``start`` on (span,)."""
+        """Gather values of the rows (n,) from an array (span,) indexed by global number minus ``start``."""
         return values if self.places is None else values[self.places]
 
     def members(self, index: Int64) -> tuple[slice, Int64]:
-        """Return where in rising global numbers ``index`` of the problem's rows this block is, and the places of those rows in it."""
+        """Return the slice of ``index`` that lies in this block, and the positions of those rows in the block.
+
+        ``index``: ascending global numbers of some rows of the problem.
+        """
         first, last = np.searchsorted(index, (self.start, self.start + self.span))
-        mine = index[first:last] - self.start
-        return slice(int(first), int(last)), mine if self.places is None else np.searchsorted(self.places, mine)
+        offsets = index[first:last] - self.start
+        return slice(int(first), int(last)), offsets if self.places is None else np.searchsorted(self.places, offsets)

@@ -1,5 +1,6 @@
-"""Solvers: what one asks for, does and answers with, what stands between it and the rows, and how a run of it ends: by a
-certificate, which says how far a solution is from the optimum, proved by a feasible dual point.
+"""Solvers: their interface, solutions and certificates, the feature map between stored rows and a solver, and the ways training ends.
+
+A certificate bounds the distance of a solution from the optimum; it is proved by a feasible dual point.
 """
 
 from __future__ import annotations
@@ -20,44 +21,44 @@ from streamsvm.types.data import Layout
 from streamsvm.types.problem import Block, Loss, Problem, has_box
 from streamsvm.types.state import begin_part, merge_states
 
-CONTRADICTION = 1e-6
-"""A relative gap below minus this, with rounding counted, is an error."""
+MAX_NEGATIVE_GAP = 1e-6
+"""A relative gap below minus this number, after rounding is accounted for, is an error."""
 
 
 @saved_as("certificate")
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """How far a solution can be from the optimum: dual <= optimum <= primal."""
+    """Bounds of the optimum of a problem: dual <= optimum <= primal."""
 
     primal: float
     """P of the solution, an upper bound of the optimum."""
     dual: float
     """D of a feasible dual point, a lower bound of the optimum."""
     exact: bool = True
-    """False: the primal was summed while w was moving, an estimate that must not end a run."""
+    """False: ``primal`` is an estimate, summed while the weights were changing, which must not end the training."""
     final: bool = False
-    """The solver has met a criterion of its own: the run ends, whatever the gap."""
+    """Whether the solver has met a criterion of its own, which ends the problem whatever the gap."""
     facts: JsonObject = field(default_factory=dict)
-    """Further facts of the pass, as plain JSON, for the events of the run."""
+    """Further facts of the pass for its events, as plain JSON."""
     rounding: float = 0.0
-    """How far rounding can have moved primal and dual: dual - rounding <= optimum <= primal + rounding."""
+    """Bound of the rounding error of ``primal`` and ``dual``: dual - rounding <= optimum <= primal + rounding."""
 
     @property
     def gap(self) -> float:
-        """The relative gap of what is certain, (P - D) / |P| with rounding counted against both; 0 when all are 0."""
+        """The relative duality gap (P - D) / |P|, where P is ``primal + rounding`` and D is ``dual - rounding``; |D| if P is 0."""
         primal, dual = self.primal + self.rounding, self.dual - self.rounding
         return (primal - dual) / abs(primal) if primal else abs(dual)
 
     def ends(self, problem: Problem) -> bool:
-        """Whether it is the last one of its problem: exact, and small enough or final."""
+        """Return whether the problem is done: the certificate is exact, and its gap is within the tolerance or it is final."""
         return self.exact and (self.gap <= problem.tolerance or self.final)
 
     def verify(self, problem: Problem) -> None:
-        """Refuse an exact certificate that contradicts itself: a lower bound above the upper one by more than rounding.
+        """Check that an exact certificate does not contradict itself: ``dual`` must not exceed ``primal`` by more than rounding.
 
-        Raises UsageError where the kernel is to blame, which is no Mercer kernel, else DefectError.
+        Raises UsageError if the cause is a kernel that is not positive semidefinite, else DefectError.
         """
-        if not self.exact or not self.gap < -CONTRADICTION:
+        if not self.exact or not self.gap < -MAX_NEGATIVE_GAP:
             return
         message = f"the certificate contradicts itself: primal {self.primal:.9g}, dual {self.dual:.9g}"
         if problem.kernel is not None and not problem.kernel.positive_semidefinite():
@@ -72,62 +73,62 @@ class Certificate:
 
 
 DUAL = "alpha"
-"""The name of the per-row state that holds dual variables, for solvers that have them."""
+"""The name of the per-row state that holds the dual variables."""
 
 S = TypeVar("S")
 
 
 class RowState(NamedTuple):
-    """A number per row, or several, that a solver keeps from pass to pass, in memory or in a file beside the run; 0 at first."""
+    """One or several numbers per row that a solver keeps from pass to pass, in memory or in a file; initially 0."""
 
     name: str
     """The key in ``Block.rows``; ``DUAL`` for dual variables."""
     dtype: str
-    """As numpy writes it: "float64"."""
+    """In numpy's notation: "float64"."""
     width: int = 1
-    """Numbers of each row; of several ``Block.rows`` has an array (rows, width)."""
+    """How many numbers each row has; if more than one, the array in ``Block.rows`` has the shape (rows, width)."""
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a row, for each problem."""
+        """Bytes per row and problem."""
         return np.dtype(self.dtype).itemsize * self.width
 
     def shape(self, problems: int, rows: int) -> tuple[int, ...]:
-        """Return the shape of the numbers of some rows, all problems together."""
+        """Return the shape of the numbers of some rows for all problems."""
         return (problems, rows) if self.width == 1 else (problems, rows, self.width)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Upper bounds of the bytes a solver holds."""
+    """Upper bounds of the bytes of memory that a solver needs."""
 
     fixed: int = 0
-    """Whatever the data, for each problem: weights, and rows held in memory."""
+    """Bytes for each problem: weights, and rows kept in memory."""
     per_row: int = 0
-    """Per-row state."""
+    """Bytes of per-row state for each row and problem."""
     per_block_row: int = 0
-    """Scratch while a block is visited."""
+    """Temporary bytes for each row of a block while it is visited."""
     per_part: int = 0
-    """The sums of one part of a pass, where several are under way."""
+    """Bytes of the sums of one part of a pass, if several parts are computed at the same time."""
     shared: int = 0
-    """Once for all problems at the same rows: rows that all of them hold, and what one needs while it is finished."""
+    """Bytes needed once for all problems: rows that all of them keep, and temporary memory while ``finish`` is called for one."""
 
 
 @dataclass(frozen=True, slots=True)
 class LossRequirement:
-    """What a solver needs a loss to be, by property; None: it does not matter."""
+    """The properties that a solver requires of a loss: True, False, or None if both are supported."""
 
     smooth: bool | None = None
-    """Whether l has no corner."""
+    """Whether l has no kink."""
     box: bool | None = None
     """Whether the dual variables have a finite upper bound."""
     quadratic: bool | None = None
-    """Whether the conjugate is a parabola or a line."""
+    """Whether the conjugate is quadratic or linear."""
     numeric: bool | None = None
     """Whether the target is a number."""
 
     def refusal(self, loss: Loss) -> str | None:
-        """Return why the loss will not do, as the end of a sentence that begins with the solver; None where it will."""
+        """Return why a loss is not supported, as the end of a sentence that begins with the solver's name; None if it is supported."""
         asked = (
             (self.smooth, loss.smooth(), "without corners", "with a corner"),
             (self.box, has_box(loss), "whose slope is bounded", "whose slope is not bounded"),
@@ -144,13 +145,13 @@ class LinearSolution(NamedTuple):
     """f(x) = w[:-1].x + bias * w[-1]."""
 
     w: Float64
-    """(columns + 1,) weights, the one of the constant feature last; (classes, columns + 1) where classes are told apart together."""
+    """Weights (columns + 1,), that of the constant feature last; (classes, columns + 1) if one problem separates several classes."""
     bias: float
     """The value of the constant feature."""
 
 
 class KernelSolution(NamedTuple):
-    """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for points z_j that are known from elsewhere."""
+    """f(x) = sum_j coefficients_j k(x, z_j) + intercept. The points z_j are those of the feature map (``FeatureMap.expansion``)."""
 
     coefficients: Float64
     """(points,)."""
@@ -158,19 +159,19 @@ class KernelSolution(NamedTuple):
 
 
 class SupportSolution(NamedTuple):
-    """f(x) = sum_j coefficients_j k(x, z_j) + intercept, for rows z_j of the data that the solver has kept."""
+    """f(x) = sum_j coefficients_j k(x, z_j) + intercept, where the z_j are rows of the data (support rows)."""
 
     points: Rows
     """The support rows z_j, (points, columns)."""
     numbers: Int64
-    """Global row numbers of the points, rising."""
+    """The global numbers of the support rows, ascending."""
     coefficients: Float64
     """(points,), signs included."""
     intercept: float
 
 
 class FeaturePart(NamedTuple):
-    """Rows [start, stop) of a block as a feature map makes them; both counted from the first row of the block."""
+    """Rows [start, stop) of a block after a feature map, counted from the first row of the block."""
 
     start: int
     stop: int
@@ -179,22 +180,22 @@ class FeaturePart(NamedTuple):
 
 
 class FeatureMap(Protocol):
-    """From stored rows to what a solver sees, and from its solution to a function of stored rows."""
+    """Maps stored rows to the features that a solver sees, and its solution back to a function of stored rows."""
 
     @property
     def expansion(self) -> Any:
-        """The basis a kernel solution is written in (``features.expansion.Expansion``); None for maps that are linear."""
+        """The points and the kernel of a ``KernelSolution`` (``features.expansion.Expansion``); None for linear maps."""
         ...
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield a block as features, in as many parts as memory makes necessary; each valid until the next is asked for.
+        """Yield the features of a block in as many parts as memory requires; each part is valid until the next is requested.
 
-        ``X`` may be changed in place: it is the reader's buffer.
+        May change ``X``, the reader's buffer, in place.
         """
         ...
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the same parts as rows whose features can still be formed, where there are any to form; else ``parts``."""
+        """Yield the same parts with rows from which features can be formed later; a map without such rows yields ``parts``."""
         ...
 
     def to_input_space(self, solution: LinearSolution) -> LinearSolution | KernelSolution:
@@ -203,85 +204,88 @@ class FeatureMap(Protocol):
 
 
 class Solver(ABC, Generic[S]):
-    """An algorithm as the fit loop sees it. Settings are fields of a frozen value; all that changes is in the state S.
+    """A training algorithm. Its settings are fields of a frozen dataclass; everything that changes is in a state of type S.
 
-    One pass is ``visit`` on every block, then ``finish``; what a pass does (train, certify, try step lengths) is the
-    state's business. ``finish`` answers with a certificate; the loop goes on until one is exact and small enough. A state
-    is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.class_tags``): a checkpoint is its fields. Each
-    field declares its role in a pass (``types.state``): what is summed up, what is only read, what only ``finish`` needs.
+    In a pass, the fit loop calls ``visit`` for every block, then ``finish``; the state determines what the pass is for (to train, to
+    certify, to try step lengths). ``finish`` returns a certificate; the loop makes passes until the certificate is exact and its gap is at
+    most the tolerance. A state is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.class_tags``); a checkpoint
+    stores its fields. Each field declares its role in a pass (``types.state``): whether it is summed, only read, or needed only by
+    ``finish``.
 
-    A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``. ``part``,
-    ``merge`` and ``witness`` follow from the roles; a solver overrides one where joining is more than adding up. Everything
-    else is an ability that a solver may lack: what is here by default says so. The flags (``exact_kernel``,
-    ``warm_start``, ``has_candidates``, ``has_dual_witness``, ``stops_early``) belong to methods; ``tests/contract`` holds
-    every registered solver to both.
+    A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``. ``part``, ``merge`` and
+    ``witness`` are derived from the roles; a solver overrides one of them if merging is more than summing. All other methods are optional
+    abilities; the defaults here are those of a solver without them. The flags ``exact_kernel``, ``warm_start``, ``has_candidates``,
+    ``has_dual_witness`` and ``stops_early`` announce such methods; ``tests/contract`` checks flags and methods of every registered solver.
     """
 
     __slots__ = ()
 
-    # -- what it needs
+    # -- requirements
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
-        """The numbers per row that travel with the data; ``Block.rows`` has them by name."""
+        """The per-row numbers that the solver keeps from pass to pass; ``Block.rows`` has them by name."""
         return ()
 
     @property
     def shuffled(self) -> bool:
-        """Whether chunks and rows are visited in random order (False: as they lie, and any order does)."""
+        """Whether chunks and rows are visited in random order. False: in stored order, and the result does not depend on the order."""
         return False
 
     @property
     def losses(self) -> LossRequirement:
-        """What it needs a loss to be; others are refused before the first read."""
+        """The properties that a loss must have; other losses are refused before the first read."""
         return LossRequirement()
 
     @abstractmethod
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes the solver will hold for one problem on data of this layout: an upper bound."""
+        """Return upper bounds of the memory that the solver needs for one problem on data of this layout."""
 
     # -- a pass
 
     @abstractmethod
     def start(self, problem: Problem) -> S:
-        """Return the state before the first pass, at ``problem.warm`` where that is given. Reads nothing."""
+        """Return the state before the first pass, at the weights ``problem.warm`` if they are given. Reads no data."""
 
     @abstractmethod
     def visit(self, state: S, block: Block) -> None:
-        """Meet the rows of one block. Changes the state and, in place, ``block.rows`` and ``block.order``.
+        """Process the rows of one block. Changes the state and, in place, ``block.rows`` and ``block.order``.
 
-        A block is visited once in a pass. ``block.X`` is valid until the visit returns: what is to stay is copied.
+        A block is visited once in a pass. ``block.X`` is valid until the visit returns, so that rows to keep must be copied.
         """
 
     @abstractmethod
     def finish(self, state: S) -> Certificate:
-        """Close a pass in which every block was visited, and return what is now known. Changes the state."""
+        """Close a pass in which every block was visited, and return the new certificate. Changes the state."""
 
     def certify(self, state: S) -> None:
         """Make the pass that is about to begin an exact evaluation, because it is the last one. Changes the state."""
 
     @abstractmethod
     def solution(self, state: S) -> LinearSolution | SupportSolution:
-        """Return the function the last exact certificate is of; its arrays are copies. Raises StreamSVMError if none is."""
+        """Return the solution to which the last exact certificate belongs; its arrays are copies.
 
-    # -- a pass in parts: each visits different chunks, and they are merged before the pass is finished
+        Raises StreamSVMError if there is no exact certificate.
+        """
+
+    # -- a pass in parts: each part visits other chunks, and the parts are merged before the pass is finished
 
     def part(self, state: S) -> S:
-        """Return the state as a part of a pass begins with it. Visits of the part change nothing that ``state`` has.
+        """Return the state with which a part of a pass begins. Visits of the part do not change ``state``.
 
         Fields with the role ``DriverOnly`` are None.
         """
         return begin_part(state)
 
     def merge(self, states: list[S]) -> S:
-        """Merge parts of one pass, each of which visited its own chunks.
+        """Merge the states of some parts of one pass, each of which has visited other chunks.
 
-        The state that is returned is closed with ``finish``. A list of one comes back as it is. May change the states.
+        Returns the state for ``finish``; a single state is returned as it is. May change the states.
         """
         return merge_states(states)
 
     def in_parts(self, parts: int) -> Self:
-        """Return the same solver for ``parts`` copies of the state, each of which visits the same rows in every pass.
+        """Return the solver for ``parts`` copies of the state, each of which visits the same rows in every pass.
 
         For solvers whose row state depends on the number of parts (CoCoA+).
         """
@@ -289,182 +293,182 @@ class Solver(ABC, Generic[S]):
 
     @property
     def driver_fields(self) -> tuple[str, ...]:
-        """The fields of the state with the role ``DriverOnly`` (``types.state.find_driver_fields``): they are not sent to workers."""
+        """The state fields with the role ``DriverOnly`` (``types.state.find_driver_fields``), which are not sent to workers."""
         return ()
 
     def sampling_threshold(self, state: S) -> Handle | None:
-        """Return what the rows visited so far say about all others of this pass, for ``set_sampling_threshold``; None: nothing.
+        """Return the sampling threshold after the rows visited so far, which other groups of the pass can use; None: there is none.
 
-        For solvers that keep a choice of the rows of a pass: what is known of other groups of rows saves work, and never
-        changes what the joined pass comes to.
+        For solvers that keep a sample of the rows of a pass: with the threshold of other groups they reject rows earlier. It never
+        changes the result of the merged pass.
         """
 
-    def set_sampling_threshold(self, state: S, bound: Handle) -> None:
-        """Begin a pass over some rows knowing what ``sampling_threshold`` said of others. Changes the state."""
+    def set_sampling_threshold(self, state: S, threshold: Handle) -> None:
+        """Begin a part of a pass with the sampling threshold of other groups. Changes the state."""
 
-    # -- several problems at the same rows
+    # -- several problems on the same rows
 
     def prepare_shared(self, states: list[S], X: RowRecord) -> None:
-        """Compute what problems have in common at some rows, before they visit them one after the other. Changes the states."""
+        """Compute what several problems need of the same rows, before each of them visits the rows. Changes the states."""
 
     def join_gathered(self, states: list[S]) -> None:
-        """Keep one copy of rows that several of these states have gathered alike, before the states are finished.
+        """Keep one shared copy of rows that several states have gathered, before ``finish`` is called for each. Changes the states.
 
-        What ``finish`` comes to is the same without, to the last bit. Changes the states.
+        It only saves memory: the results of ``finish`` are the same to the last bit.
         """
 
     def needs_features(self, state: S) -> bool:
-        """Return whether this pass looks at features; else rows will do whose features can still be formed in their place."""
+        """Return whether this pass uses features; otherwise it accepts rows whose features are not formed yet."""
         return True
 
     def estimate_work(self, problem: Problem) -> tuple[int, int] | None:
-        """Return the passes a fit is expected to take, and the rows whose features it asks for in all of them.
+        """Return the expected number of passes of a fit, and the number of rows whose features it uses in all of them together.
 
-        For solvers that see a block through margins, adjoint and Gram matrix only, and so take a factored pair for it.
-        None: it needs features as such.
+        For solvers that use a block only through margins, adjoint products and Gram matrices, and therefore accept a factored pair.
+        None: the solver needs explicit features.
         """
 
-    # -- work between passes
+    # -- in-memory steps between passes
 
     @property
     def stops_early(self) -> bool:
-        """Whether its work between two passes ends at ``set_deadline``, and so takes no time that has to be reserved."""
+        """Whether its in-memory work stops at the deadline (``set_deadline``), so that no time has to be reserved for it."""
         return False
 
     def set_deadline(self, state: S, moment: float) -> None:
-        """Stop work at ``moment``, one of ``time.perf_counter``. Called before ``finish`` and the steps after it."""
+        """Stop in-memory work at ``moment`` of ``time.perf_counter``. Called before ``finish`` and before the steps after it."""
 
     def has_pending_steps(self, state: S) -> bool:
-        """Return whether there is a step to be made in memory before the next pass.
+        """Return whether the solver has an in-memory step to make before the next pass.
 
-        ``finish`` says what the pass has shown; then come the steps, until none is pending; then the next pass. A run can be
-        saved, and stopped, between any two: all that a step needs is in the state.
+        The order is: ``finish``, then steps until none is pending, then the next pass. A checkpoint can be saved, and the process can
+        be stopped, between any two steps, because everything that a step needs is in the state.
         """
         return False
 
     def make_step(self, state: S) -> None:
-        """Make the next step, a matter of seconds at most. Changes the state."""
+        """Make the next in-memory step, which takes a few seconds at most. Changes the state."""
 
-    # -- weights on the way, and to start from
+    # -- intermediate weights, and weights for a warm start
 
     @property
     def has_candidates(self) -> bool:
-        """Whether its weights can be tried on held-out rows after any pass (``candidate``)."""
+        """Whether its current weights can be scored on held-out rows after any pass (``candidate``)."""
         return False
 
     def candidate(self, state: S) -> Float64:
-        """Return a copy of the weights (columns + 1,) it would answer with now; they need not be certified."""
+        """Return a copy of the current weights (columns + 1,), which need not be certified."""
         raise NotImplementedError
 
     @property
     def warm_start(self) -> bool:
-        """Whether ``start`` begins at ``Problem.warm``: the first pass evaluates those weights, or goes on from them."""
+        """Whether ``start`` uses ``Problem.warm``: the first pass evaluates those weights or continues from them."""
         return False
 
     def with_start_weights(self, problem: Problem, weights: Float64) -> Problem:
-        """Return the problem with the weights (columns + 1,) to start from, as the solver sees them."""
+        """Return the problem with weights (columns + 1,) for a warm start, in terms of the features that the solver sees."""
         return replace(problem, warm=weights)
 
-    # -- the dual point behind the bound, of solvers that have no dual variables as row state
+    # -- dual variables of solvers that do not keep them as row state
 
     @property
     def has_dual_witness(self) -> bool:
-        """Whether it can say the dual variables behind its bound (``keep_dual_point``, ``witness``, ``dual_values``)."""
+        """Whether it can compute the dual variables that attain its dual value (``keep_dual_point``, ``witness``, ``dual_values``)."""
         return False
 
     def keep_dual_point(self) -> Self:
-        """Return the same solver, set to bound the optimum only by dual points it can say the variables of."""
+        """Return the solver, set to use only dual values whose dual variables it can compute afterwards."""
         return self
 
     def witness(self, state: S) -> S:
-        """Return the part of a state that ``dual_values`` needs: what a worker that closes the last pass sends.
+        """Return the dual witness: the part of a state from which ``dual_values`` computes the dual variables.
 
-        Shares arrays with ``state``, which does not change.
+        A worker that closes the last pass sends it to the driver. It shares arrays with ``state``, which does not change.
         """
         return begin_part(state)
 
     def dual_values(self, state: S, block: Block) -> Float64 | None:
         """Return the dual variables a_i >= 0 (n,) of a block's rows at the dual point of the last certificate.
 
-        Of a solver that was not asked to keep it, those of the best point that it knows in this way; None where it knows none.
+        Without ``keep_dual_point``: those of the best dual point whose variables are known; None if there is none.
         """
 
     # -- kernels
 
     @property
     def exact_kernel(self) -> bool:
-        """Whether it evaluates ``Problem.kernel`` on the rows themselves, and answers with support rows."""
+        """Whether it evaluates ``Problem.kernel`` on the rows themselves and returns a ``SupportSolution``."""
         return False
 
     @property
     def free_bias(self) -> bool:
-        """Whether the intercept of a kernel machine is free of regularization (False: a regularized constant, or none)."""
+        """Whether the intercept of a kernel machine is not regularized. False: it is regularized, or there is none."""
         return False
 
     @property
     def max_support(self) -> int:
-        """The most support rows its model may have; 0: any number."""
+        """The largest number of support rows of its model; 0: no limit."""
         return 0
 
     @property
     def epsilon(self) -> float:
-        """The gap ``max_v grad f(x)'(x - v)`` on the simplex at which it may end, as in the Frank-Wolfe papers; 0: none."""
+        """The Frank-Wolfe gap ``max_v grad f(x)'(x - v)`` on the simplex at which it stops; 0: this gap is not a criterion."""
         return 0.0
 
     # -- settings
 
     def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Self:
-        """Return the same solver with as many rows in memory as serve it on data of ``rows`` rows.
+        """Return the solver with a number of rows in memory that suits data of ``rows`` rows.
 
-        ``asked``: names of the settings the user gave, which stay as they are.
+        ``asked``: names of the settings that the user gave, which stay unchanged.
         """
         return self
 
     def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """Return the same solver with less in memory, at the cost of more passes; None at the least that is of use.
+        """Return the solver with less memory, at the cost of more passes; None if less would be of no use.
 
-        ``asked``: names of the settings the user gave, which a solver may insist on.
+        ``asked``: names of the settings that the user gave, which the solver may leave unchanged.
         """
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the settings that ``shrink_memory`` changes, by name. Handed to another fit they give the same solver."""
+        """Return the settings that ``shrink_memory`` changes, by name. Passed to another fit, they give the same solver."""
         return {}
 
     def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
-        """Return the names of settings that have no effect on this problem, by the reason, which ends a sentence."""
+        """Return the names of settings that have no effect on this problem. The key is the reason, as the end of a sentence."""
         return {}
 
 
 AnySolver: TypeAlias = Solver[Any]
-"""A solver to those who hand its states on and never look into them."""
+"""A solver, for code that passes its states on without using their fields."""
 
 State: TypeAlias = Any
-"""A solver's state to those who hand it on: its type is the solver's own (the S of ``Solver``)."""
+"""The state of a solver (the S of ``Solver``), for code that passes it on without using its fields."""
 
 
 class Term(NamedTuple):
     """One line of a memory plan."""
 
     name: str
-    """What the memory is for, in a word or two, as ``plan`` and the log print it."""
+    """What the memory is for, in one or two words, as printed by ``plan`` and the log."""
     nbytes: int
-    """Bytes it takes at most."""
+    """Upper bound of the bytes."""
     why: str
-    """What the bytes are made of, for a reader of the plan who wants fewer: counts, types, what each is."""
+    """How the bytes are computed (counts, types and what each is), for a user who wants to use less memory."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Limits of a fit, which ends earlier when every gap is small enough."""
+    """Limits of a fit, which ends before them if every gap is within its tolerance."""
 
     max_passes: int = 1000
-    """Passes over the data, those that only evaluate included."""
+    """Number of passes over the data, those that only evaluate included."""
     seconds: float = float("inf")
-    """Wall-clock seconds of training, from where this run began or was resumed; inf: no limit."""
+    """Wall-clock seconds of training since this process began or resumed it; inf: no limit."""
 
 
 class Status(StrEnum):
-    """How a run ended."""
+    """How a training ended."""
 
     CONVERGED = "converged"
     PASSES = "max passes"
@@ -472,15 +476,15 @@ class Status(StrEnum):
     ASKED = "asked to end"
     """A callback asked for the end."""
     PATIENCE = "patience"
-    """Early stopping: the error on held-out rows had not fallen for long."""
+    """Early stopping: the score on held-out rows had not improved for too many passes."""
     STALLED = "stalled"
-    """The solver ended by itself, short of the gap that was asked for."""
+    """The solver could make no further progress before the gap reached the tolerance."""
     SUPPORT = "support limit"
-    """The model may not have more support rows; its gap includes what that costs."""
+    """The model has as many support rows as allowed; its gap includes the cost of the limit."""
 
 
 Report: TypeAlias = Callable[[JsonObject], None]
-"""Receives the events of a job: a progress bar is one, a log file another."""
+"""Receives the events of a job, for example to update a progress bar or to write a log file."""
 
 
 def silent(event: JsonObject) -> None:

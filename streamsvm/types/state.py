@@ -1,26 +1,26 @@
-"""The roles of the fields of a solver's state, each declared once: what a pass in parts does with a state follows from them.
+"""The roles of the fields of a solver's state. Each field declares its role once; how a pass in parts treats the state follows from it.
 
-A pass can be made in parts: each begins with the state (``begin_part``), visits some of the rows, and the parts are merged
-(``merge_states``) before the pass is closed, after which the state forgets the sums of the pass (``clear_totals``). The
-type of a field says what each of these does with it:
+A pass can be made in parts. Each part begins with the state (``begin_part``) and visits some of the rows. The parts are merged
+(``merge_states``) before the pass is closed, and then the sums of the pass are cleared (``clear_totals``). The type of a field declares
+how these functions treat it:
 
-    role              a part begins with     merged                    after the pass
-    Total             nothing                added up                  nothing
-    FirstPassTotal    as Total while ``state.passes`` is 0; later a shared field
-    Largest           its default            the largest               its default
-    Smallest          its default            the smallest              its default
-    Seen              what there is          that of any part          stays
-    Mean              a copy                 the mean                  stays
-    Own               a copy                 that of the first part    stays
-    DriverOnly        None                   that of the first part    stays
-    no role: shared   the same object        that of the first part    stays
+    role              at the start of a part   merged value              after the pass
+    Total             zero                     the sum                   zero
+    FirstPassTotal    like Total while ``state.passes`` is 0, then like a shared field
+    Largest           its default              the largest               its default
+    Smallest          its default              the smallest              its default
+    Seen              unchanged                true if true in any part  unchanged
+    Mean              a copy                   the mean                  unchanged
+    Own               a copy                   that of the first part    unchanged
+    DriverOnly        None                     that of the first part    unchanged
+    no role: shared   the same object          that of the first part    unchanged
 
-*Nothing* is the default of the field, for arrays without one an array of zeros. What is *added up* may be numbers or arrays,
-which are summed in the order of the parts, lists, which are joined, tuples, whose items are added one by one, and states,
-whose fields have roles of their own; None is nothing. A state inside a state that has a method ``merge(other)`` is merged by it.
-What is *seen* is a bool that is true as soon as it is in one part, or has a method ``join(other)``.
-``Own`` is what visits change and no sum describes: the solver says what is made of it (``Solver.merge``). Visits only read what
-is shared. ``DriverOnly`` is what only the end of a pass and the steps after it look at; it is not sent to those who visit blocks.
+*Zero* is the default of the field; for arrays without a default, an array of zeros. *The sum*: numbers and arrays are added in the order
+of the parts, lists are concatenated, tuples are added item by item, and states are merged by the roles of their own fields; None counts
+as zero. If a state inside a state has a method ``merge(other)``, that method merges it. A ``Seen`` field is a bool, or an object with a
+method ``join(other)`` that returns the merged value. An ``Own`` field is changed by visits but is not a sum; the solver itself merges it
+(``Solver.merge``). Visits only read shared fields. A ``DriverOnly`` field is used only by ``finish`` and the in-memory steps after it;
+it is not sent to workers that visit blocks.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ T = TypeVar("T")
 
 
 class Role(Enum):
-    """What a pass in parts does with a field of a state, by the name of the type that declares it."""
+    """The role of a field of a state; the value is the name of the type that declares it."""
 
     TOTAL = "Total"
-    FIRST_PASS_TOTAL = "FirstPassTotal"  # noqa: S105  which is no password
+    FIRST_PASS_TOTAL = "FirstPassTotal"  # noqa: S105  (no password)
     LARGEST = "Largest"
     SMALLEST = "Smallest"
     SEEN = "Seen"
@@ -62,33 +62,33 @@ DriverOnly: TypeAlias = Annotated[T, Role.DRIVER_ONLY]
 
 
 class _Field(NamedTuple):
-    """A field of a state: what is done with it, worked out once for each class, because parts are begun and merged often."""
+    """How a field of a state is treated; computed once for each class, because parts are begun and merged often."""
 
     name: str
     role: Role | None
     default: Callable[[], Any] | None
-    """Returns its default; None where it has none."""
+    """Returns the default of the field; None: it has no default."""
     merge: Callable[[Any, Any], Any] | None
-    """Merges the values of two parts; None: it is that of the first part, or the mean."""
+    """Merges the values of two parts; None: the merged value is that of the first part, or the mean."""
 
 
 @cache
 def _fields(kind: type) -> tuple[_Field, ...]:
-    """Return the fields of a class of states; none of a class that gives no field a role."""
+    """Return the fields of a state class; an empty tuple if no field of the class has a role."""
     if not is_dataclass(kind):
         return ()
-    found = []
+    described = []
     for field in fields(kind):
         role = _role_of(field.type)
         default = None if field.default_factory is MISSING else field.default_factory
         if field.default is not MISSING:
             default = lambda value=field.default: value  # noqa: E731
-        found.append(_Field(field.name, role, default, None if role is None else _MERGES.get(role)))
-    return tuple(found) if any(field.role is not None for field in found) else ()
+        described.append(_Field(field.name, role, default, None if role is None else _MERGES.get(role)))
+    return tuple(described) if any(field.role is not None for field in described) else ()
 
 
 def _role_of(annotation: Any) -> Role | None:
-    """Return the role that the type of a field declares; of one that is text, by its name, as dataclasses know ``ClassVar``."""
+    """Return the role that the type of a field declares. A type given as text is recognized by its name, as ``ClassVar`` is in dataclasses."""
     if isinstance(annotation, str):
         return _ROLES.get(annotation.partition("[")[0].rpartition(".")[2])
     return next((part for part in get_args(annotation)[1:] if isinstance(part, Role)), None)
@@ -98,12 +98,12 @@ _ROLES = {role.value: role for role in Role}
 
 
 def find_driver_fields(kind: type) -> tuple[str, ...]:
-    """Return the names of the fields of a state that only the end of a pass looks at."""
+    """Return the names of a state's fields with the role ``DriverOnly``."""
     return tuple(field.name for field in _fields(kind) if field.role is Role.DRIVER_ONLY)
 
 
 def begin_part(state: S) -> S:
-    """Return the state with which a part of a pass begins: visits of the part change nothing that ``state`` has."""
+    """Return the state with which a part of a pass begins. Visits of the part do not change ``state``."""
     kind: type = type(state)
     known = _fields(kind)
     if not known:
@@ -118,13 +118,13 @@ def begin_part(state: S) -> S:
         elif role is Role.MEAN or role is Role.OWN:
             value = begin_part(value) if _is_state(value) else copy.copy(value)
         elif role is not Role.FIRST_PASS_TOTAL or state.passes == 0:  # type: ignore[attr-defined]
-            value = begin_part(value) if _is_state(value) else _nothing(default, value)
+            value = begin_part(value) if _is_state(value) else _zero(default, value)
         setattr(part, name, value)
     return part
 
 
 def clear_totals(state: Any) -> None:
-    """Forget what a pass has added up. Changes the state."""
+    """Clear the sums of a pass. Changes the state."""
     kind: type = type(state)
     for name, role, default, merge in _fields(kind):
         if merge is None or role is Role.SEEN or (role is Role.FIRST_PASS_TOTAL and state.passes):
@@ -133,13 +133,13 @@ def clear_totals(state: Any) -> None:
         if _is_state(value):
             clear_totals(value)
         else:
-            setattr(state, name, _nothing(default, value))
+            setattr(state, name, _zero(default, value))
 
 
 def merge_states(states: list[S], except_fields: Collection[str] = ()) -> S:
-    """Return the first of several parts of a pass, merged with all others; fields ``but`` these are left as they are.
+    """Merge the states of several parts of a pass into the first one, and return it. Fields in ``except_fields`` are not merged.
 
-    Changes the first state. A list of one comes back as it is.
+    Changes the first state. A single state is returned unchanged.
     """
     first = states[0]
     if len(states) == 1:
@@ -147,7 +147,7 @@ def merge_states(states: list[S], except_fields: Collection[str] = ()) -> S:
     kind: type = type(first)
     known = _fields(kind)
     if not known:
-        raise TypeError(f"{kind.__name__} says of no field what a pass does with it: see streamsvm.types.state")
+        raise TypeError(f"{kind.__name__} declares no role of any field: see streamsvm.types.state")
     others = states[1:]
     for name, role, _, merge in known:
         if role is Role.MEAN:
@@ -166,12 +166,12 @@ def _is_state(value: Any) -> bool:
     return kind not in _PLAIN and bool(_fields(kind))
 
 
-def _nothing(default: Callable[[], Any] | None, value: Any) -> Any:
+def _zero(default: Callable[[], Any] | None, value: Any) -> Any:
     return np.zeros(value.shape, value.dtype) if default is None else default()
 
 
 def _add(one: Any, other: Any) -> Any:
-    """Return the sum of two values; None is nothing."""
+    """Return the sum of two values; None counts as zero."""
     if one is None or other is None:
         return other if one is None else one
     if type(one) in _PLAIN:
@@ -188,14 +188,14 @@ def _add(one: Any, other: Any) -> Any:
 
 
 def _join(one: Any, other: Any) -> Any:
-    """Return what was seen in either part; None is nothing."""
+    """Return the merged value of a ``Seen`` field; None counts as not seen."""
     if one is None or other is None:
         return other if one is None else one
     return one or other if isinstance(one, bool) else one.join(other)
 
 
 _PLAIN = {float, int, bool, np.ndarray, list, type(None)}
-"""The types of most fields, which are no states."""
+"""Frequent types of fields that are not states."""
 
 _MERGES: dict[Role, Callable[[Any, Any], Any]] = {
     Role.TOTAL: _add,

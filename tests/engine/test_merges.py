@@ -132,7 +132,7 @@ def test_role_says_what_is_forgotten_after_a_pass() -> None:
 
 
 def test_role_of_no_field_is_refused() -> None:
-    with pytest.raises(TypeError, match="dict says of no field what a pass does with it"):
+    with pytest.raises(TypeError, match="dict declares no role of any field"):
         merge_states([{}, {}])
 
 
