@@ -1,20 +1,21 @@
-"""The active set method as a solver of linear problems: for rows that fit in memory, and to the last digits of float64.
+"""The active-set method for linear problems whose rows fit in memory: it solves them to the precision of float64.
 
-The first pass gathers the rows and evaluates the weights it starts with; the problem is solved when it ends. The second
-pass writes the dual variables to their rows and sums up both bounds: the certificate is that of a reading, like any
-other.
+The first pass gathers the rows and evaluates the start weights. After it the problem is solved in memory. The second
+pass writes the dual variables to their rows and computes P and D exactly, so that the certificate is that of a pass
+over the data, as for all other solvers.
 
-In memory (``solve_exactly``) a second-order method (``newton``) comes near the optimum, and then
+In memory (``solve_exactly``) a second-order method (``newton``) approaches the optimum. Then
 
 - **smooth losses with fewer columns than rows** are solved on the primal,
 
       P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     grad = w - sum_i a_i y_i x_i,     H = I + sum_i C_i l''(m_i) x_i x_i'
 
-  Between two sets of rows on curved pieces of the loss P is a quadratic: once a step finds the set of the optimum, the
-  next one lands on it exactly. With exact line searches that takes finitely many steps (Keerthi and DeCoste, JMLR 2005,
-  section 3). Rounding in H costs a step more and no accuracy: the gradient is summed in float64.
-- **all others** on the dual, by exchanging rows (``active_set_qp``). The gap of what comes back is rounding,
-  wherever the start was.
+  As long as the set of rows on curved pieces of the loss stays the same, P is quadratic: once a step finds the set of
+  the optimum, the next step reaches the optimum exactly. With exact line searches that takes finitely many steps
+  (Keerthi and DeCoste, JMLR 2005, section 3). Rounding in H may cost another step, but no accuracy, since the gradient
+  is summed in float64.
+- **all other problems** are solved on the dual by exchanging rows (``active_set_qp``). The remaining gap is rounding
+  error, whatever the start was.
 """
 
 from __future__ import annotations
@@ -66,74 +67,74 @@ from streamsvm.types import (
 from streamsvm.types.state import Total, clear_totals
 
 FACTOR_BYTES = 40
-"""Bytes per entry of the free block: its factor has room for up to four times as many, and is copied when it grows."""
-VECTORS = 40
-"""Vectors of length p of what starts, steps and sums hold."""
+"""Bytes per entry of the free block. Its factor has room for up to four times as many entries, and is copied when it
+grows."""
+P_SIZED_ARRAYS = 40
+"""Number of (p,) arrays of the start, the steps and the sums."""
 START_GAP = 1e-7
-"""The relative gap to which a second-order method goes first: rows that are clearly on one side are known then."""
-START_ROUNDS = 40
-"""Calls of that method at most, each of which ends after a certain amount of work."""
+"""The relative gap to which the second-order method solves first. Most rows are then known to be at a bound or free."""
+MAX_START_ADVANCES = 40
+"""Maximum number of calls of the second-order method, each of which ends after a fixed amount of work."""
 SNAP_SHARE = 1e-6
-"""A start variable within this share of C of a bound is put there."""
+"""Start variables nearer to a bound than this fraction of C are set to the bound."""
 MAX_STEPS = 200
-"""Newton steps on the primal at most: some ten are usual."""
+"""Maximum number of Newton steps on the primal; about ten are usual."""
 FLAT = 4e-16
-"""P has come to its end where it falls by no more than this share of itself."""
+"""P counts as minimal when it falls by no more than this fraction of itself."""
 LAST_STEPS = 3
-"""Steps after P has come to its end: they make the gradient as small as float64 can."""
+"""Number of steps after P is minimal. They reduce the gradient to the precision of float64."""
 
 
 @saved_as("active_set.state")
 @dataclass(slots=True)
 class ActiveSetState:
-    """The rows until the problem is solved, its solution, and the sums of the pass under way."""
+    """The state of ``ActiveSet``: the rows until the problem is solved, its solution, and the sums of the pass."""
 
     problem: Problem
     point: Float64
-    """(columns + 1,) the weights that the pass evaluates, the first ones until the problem is solved."""
+    """(columns + 1,) the weights that the pass evaluates: the start weights until the problem is solved."""
     evaluation: Total[PointSums]
     """The sums of the pass at ``point``."""
     v: Total[Float64]
-    """(columns + 1,) sum a_i y_i x_i of the dual variables, over the rows met in this pass."""
+    """(columns + 1,) sum a_i y_i x_i of the dual variables, over the rows visited in this pass."""
     best: Float64
-    """(columns + 1,) the point of least exact P so far, which is the solution."""
+    """(columns + 1,) the evaluated point with the least P so far. It is the solution."""
     primal: float = np.inf
     """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
-    """The largest D of variables that were written to rows; -inf before the first pass."""
+    """The largest D of dual variables that were written to rows; -inf before the first pass."""
     gatherer: Total[Gatherer] = field(default_factory=Gatherer)
     """The rows, until the problem is solved."""
     row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    """(n,) the global numbers of the rows that have dual variables, rising."""
+    """(n,) the global numbers of the rows with dual variables, rising."""
     a: Float64 = field(default_factory=lambda: np.empty(0))
-    """(n,) those variables."""
+    """(n,) the dual variables of these rows."""
     gain: Total[float] = 0.0
-    """sum a_i - conjugate(a_i) over the rows met in this pass."""
+    """sum a_i - conjugate(a_i) over the rows visited in this pass."""
     solved: bool = False
-    """Whether ``point`` is the optimum, to rounding."""
+    """Whether ``point`` is the optimum up to rounding."""
     exchanges: int = 0
-    """Rows that became free while the problem was solved."""
+    """Number of rows that became free while the problem was solved."""
     deadline: float = np.inf
-    """The moment of ``time.perf_counter`` at which work in memory ends."""
+    """The time of ``time.perf_counter`` at which work in memory must stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActiveSet(Solver[ActiveSetState]):
-    """The method, which has no settings."""
+    """The active-set method."""
 
     row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"),)
-    """The dual variable of every row, once they are known."""
+    """The dual variable of every row, after the problem is solved."""
     shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read, so that their order does not matter."""
+    """False: no step is made while rows are read, so their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear
-    system."""
+    """The conjugate must be quadratic or linear: given the set of free rows, the optimum solves a linear system."""
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of all rows, twice while they are joined, of the free block or a matrix of all columns, and
-        of vectors.
+        """Return the bytes of all rows, twice while they are concatenated, of the free block or a (p, p) matrix, and of
+        vectors.
         """
         p, rows = problem.columns + 1, problem.rows
         sides = 2 if problem.loss.numeric() else 1
@@ -141,16 +142,16 @@ class ActiveSet(Solver[ActiveSetState]):
         nonzeros = problem.nonzeros or rows * p
         start = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), layout.entry_bytes)
         free, matrix = FACTOR_BYTES * min(p, rows) ** 2, matrix_bytes(min(p, rows), layout.entry_bytes)
-        held = COPIES_WHILE_JOINED * rows * row + max(start, free, matrix)
-        return Cost(fixed=held + VECTORS * 8 * p, per_row=8, per_block_row=24)
+        fixed = COPIES_WHILE_JOINED * rows * row + max(start, free, matrix)
+        return Cost(fixed=fixed + P_SIZED_ARRAYS * 8 * p, per_row=8, per_block_row=24)
 
     def start(self, problem: Problem) -> ActiveSetState:
-        """Begin at w = 0, or at the warm weights."""
+        """Return the state at w = 0, or at the warm-start weights."""
         p, point = problem.columns + 1, problem.first_weights()
         return ActiveSetState(problem, point, PointSums(p), np.zeros(p), point)
 
     def visit(self, state: ActiveSetState, block: Block) -> None:
-        """Add the block to both bounds; gather its rows, or write their dual variables."""
+        """Add the block to the sums for P and D, and gather its rows or write their dual variables."""
         state.evaluation.add(state.problem, state.problem.loss, block, state.point)
         if not state.solved:
             state.gatherer.add(block)
@@ -164,28 +165,29 @@ class ActiveSet(Solver[ActiveSetState]):
             block.rows[DUAL][:] = alpha
 
     def set_deadline(self, state: ActiveSetState, moment: float) -> None:
-        """Exchange rows until that moment, and certify what is feasible then."""
+        """Stop exchanging rows at ``moment``. The dual variables are feasible at any time."""
         state.deadline = moment
 
     def finish(self, state: ActiveSetState) -> Certificate:
-        """Close the pass: both bounds are exact for the point it began with; then solve the problem, once.
+        """Return P and D, which are exact for the evaluated point. If the problem is not solved yet, solve it in
+        memory.
 
-        The slopes of the loss may prove more than the variables that were written to the rows. They end no run: the
-        bound must be that of the variables.
+        D of the loss slopes may be larger than D of the variables that were written to the rows. It is not used if it
+        would end the fit, since the final bound must be that of the written variables.
         """
-        found = state.evaluation.close(state.problem, state.point)
-        if found.primal < state.primal:
-            state.primal, state.best = found.primal, state.point
+        evaluation = state.evaluation.close(state.problem, state.point)
+        if evaluation.primal < state.primal:
+            state.primal, state.best = evaluation.primal, state.point
         state.dual = max(state.dual, state.gain - 0.5 * float(state.v @ state.v))
-        wanted = state.problem.tolerance * abs(state.primal)
-        dual = max(state.dual, found.dual) if state.primal - found.dual > wanted else state.dual
+        allowed_gap = state.problem.tolerance * abs(state.primal)
+        dual = max(state.dual, evaluation.dual) if state.primal - evaluation.dual > allowed_gap else state.dual
         certificate = Certificate(state.primal, dual, final=state.solved, facts={"exchanges": state.exchanges})
-        if not state.solved and state.primal - state.dual > wanted:
+        if not state.solved and state.primal - state.dual > allowed_gap:
             rows = state.gatherer.join()
-            known = state.a if np.array_equal(rows.row, state.row) else None
-            solved = solve_exactly(state.problem, rows, state.deadline, known)
-            state.point, state.a, state.row = solved.w, solved.a, rows.row
-            state.solved, state.exchanges = solved.finished, state.exchanges + solved.exchanges
+            start_a = state.a if np.array_equal(rows.row, state.row) else None
+            optimum = solve_exactly(state.problem, rows, state.deadline, start_a)
+            state.point, state.a, state.row = optimum.w, optimum.a, rows.row
+            state.solved, state.exchanges = optimum.finished, state.exchanges + optimum.exchanges
         clear_totals(state)
         return certificate
 
@@ -193,7 +195,7 @@ class ActiveSet(Solver[ActiveSetState]):
         """Do nothing: every pass is an exact evaluation."""
 
     def solution(self, state: ActiveSetState) -> LinearSolution:
-        """Return the weights of the least P that a pass has evaluated."""
+        """Return the evaluated weights with the least P."""
         return LinearSolution(state.best.copy(), state.problem.bias)
 
 
@@ -208,24 +210,25 @@ class ExactOptimum(NamedTuple):
     a: Float64
     """(n,) the dual variables."""
     finished: bool
-    """Whether it is the optimum to rounding; False: the deadline came first."""
+    """Whether it is the optimum up to rounding; False: the deadline came first."""
     exchanges: int
-    """Rows that became free, 0 where the primal was solved."""
+    """Number of rows that became free; 0 if the problem was solved on the primal."""
 
 
 def solve_exactly(
     problem: Problem, rows: GatheredRows, deadline: float = np.inf, a: Float64 | None = None
 ) -> ExactOptimum:
-    """Return the optimum over the rows. ``a`` (n,): feasible dual variables to start from; None: from ``problem.warm``,
-    or nothing.
+    """Return the optimum over the rows.
+
+    ``a`` (n,): feasible dual variables to start from; None: start from ``problem.warm`` if it is set, else from w = 0.
     """
-    primal = problem.loss.smooth() and problem.columns < len(rows.y)
-    if primal or a is None:
-        known = _approach_optimum(problem, rows, deadline)
-        if primal:
-            w, finished = minimize_primal(problem, rows, known.best, deadline)
+    on_primal = problem.loss.smooth() and problem.columns < len(rows.y)
+    if on_primal or a is None:
+        approximate = _approach_optimum(problem, rows, deadline)
+        if on_primal:
+            w, finished = minimize_primal(problem, rows, approximate.best, deadline)
             return ExactOptimum(w, _dual_variables_at(problem, rows, w), finished, 0)
-        a = _start_variables(problem, rows, known)
+        a = _start_variables(problem, rows, approximate)
     loss, space = problem.loss, RowSpace(rows.X, problem.columns)
     sides = split_sides(loss, a)
     method = ActiveSetMethod(_terms(problem, rows), space_of_sides(loss, space), sides, free_bias=False)
@@ -244,41 +247,43 @@ def _approach_optimum(problem: Problem, rows: GatheredRows, deadline: float) -> 
     """Solve the problem to START_GAP by a second-order method."""
     n, w = len(rows.y), problem.first_weights()
     sample = Sample(rows.X, rows.y, rows.s, np.ones(n), operators.margins(rows.X, w), rows.row, complete=True)
-    known = AllRows(replace(problem, tolerance=START_GAP), sample, w, w)
-    known.advance_until_solved(deadline, START_ROUNDS)
-    return known
+    approximate = AllRows(replace(problem, tolerance=START_GAP), sample, w, w)
+    approximate.advance_until_solved(deadline, MAX_START_ADVANCES)
+    return approximate
 
 
-def _start_variables(problem: Problem, rows: GatheredRows, known: AllRows) -> Float64:
-    """Return feasible dual variables (n,) to begin with."""
-    if known.interior_point is not None:
-        return _snap_interior(known.interior_point, _terms(problem, rows))
-    if problem.loss.numeric() and known.slopes is not None:
-        return _snap_to_bounds(problem, rows, known.slopes)
-    return _dual_variables_at(problem, rows, known.best)
+def _start_variables(problem: Problem, rows: GatheredRows, approximate: AllRows) -> Float64:
+    """Return feasible dual variables (n,) to start from, given the approximate optimum."""
+    if approximate.interior_point is not None:
+        return _snap_interior(approximate.interior_point, _terms(problem, rows))
+    if problem.loss.numeric() and approximate.slopes is not None:
+        return _snap_to_bounds(problem, rows, approximate.slopes)
+    return _dual_variables_at(problem, rows, approximate.best)
 
 
 def _dual_variables_at(problem: Problem, rows: GatheredRows, w: Float64) -> Float64:
-    """Return a_i = -C_i l'(m_i) at the weights (n,)."""
+    """Return a_i = -C_i l'(m_i) (n,) at the weights w."""
     slopes, h = np.empty(len(rows.y)), np.empty(len(rows.y))
     cost = RowLoss(problem.C, problem.loss, problem.loss)
     slopes_pass(rows.y, rows.s.astype(np.float64), operators.margins(rows.X, w), cost, slopes, h)
-    found: Float64 = slopes * problem.kind.signs(rows.y)
-    return found
+    alpha: Float64 = slopes * problem.kind.signs(rows.y)
+    return alpha
 
 
 def _snap_to_bounds(problem: Problem, rows: GatheredRows, a: Float64) -> Float64:
-    """Return dual variables for regression (n,), those next to 0 or a bound put there."""
+    """Return dual variables (n,) for regression, in which those close to 0 or to a bound are set to it."""
     loss, C = problem.loss, problem.C * rows.s.astype(np.float64)
     high, low = np.array([loss.upper(c) for c in C]), -C * loss.slope(np.inf)
-    next_to = SNAP_SHARE * np.minimum(C, np.minimum(high, -low))
+    distance = SNAP_SHARE * np.minimum(C, np.minimum(high, -low))
     a = np.clip(a, low, high)
-    a = np.where(np.abs(a) <= next_to, 0.0, a)
-    return np.where(high - a <= next_to, high, np.where(a - low <= next_to, low, a))
+    a = np.where(np.abs(a) <= distance, 0.0, a)
+    return np.where(high - a <= distance, high, np.where(a - low <= distance, low, a))
 
 
 def _snap_interior(at: Interior, terms: DualTerms) -> Float64:
-    """Return dual variables (n,), put on a bound where its multiplier is larger, both on the same scale."""
+    """Return dual variables (n,), in which those with a multiplier larger than the distance to the bound, on the same
+    scale, are set to the bound.
+    """
     with np.errstate(invalid="ignore"):
         share = at.a / terms.upper if np.isfinite(terms.upper).all() else at.a * terms.curvature
         room = (terms.upper - at.a) / terms.upper
@@ -290,21 +295,21 @@ def _snap_interior(at: Interior, terms: DualTerms) -> Float64:
 
 
 def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: float) -> tuple[Float64, bool]:
-    """Return the minimum (columns + 1,) of P over the rows, from w on, and whether it was reached before the
+    """Return the minimizer (columns + 1,) of P over the rows, starting at w, and whether it was reached before the
     ``deadline``.
     """
     y, s, loss = rows.y, rows.s.astype(np.float64), problem.loss
     slopes, h, cost = np.empty(len(y)), np.empty(len(y)), RowLoss(problem.C, loss, loss)
-    f, best, least, smallest, flat = operators.margins(rows.X, w), w, np.inf, np.inf, 0
+    f, best, least, least_square, flat = operators.margins(rows.X, w), w, np.inf, np.inf, 0
     for _ in range(MAX_STEPS):
         losses, *_ = slopes_pass(y, s, f, cost, slopes, h)
         gradient = w - operators.adjoint(rows.X, slopes, problem.columns)
-        value, size = 0.5 * float(w @ w) + losses, float(gradient @ gradient)
+        value, square = 0.5 * float(w @ w) + losses, float(gradient @ gradient)
         flat = flat + 1 if value >= least * (1.0 - FLAT) else 0
         least = min(least, value)
-        if size < smallest:
-            smallest, best = size, w
-        if flat > LAST_STEPS or size == 0.0:
+        if square < least_square:
+            least_square, best = square, w
+        if flat > LAST_STEPS or square == 0.0:
             return best, True
         if time.perf_counter() > deadline:
             break

@@ -1,24 +1,23 @@
-"""Second-order steps out of core, to the last digits: an interior point on the rows near the corner of the loss; for
-smooth losses Newton's matrix of all rows.
+"""Second-order steps out of core with high accuracy: an interior-point method on the rows near the kink of the loss,
+and Newton's method with the Hessian of all rows for smooth losses.
 
-A pass looks along the segment from the best point to a candidate (``solvers.line_search``): P, D and the gradient at
-several lengths of the step, so that every reading ends with the best of them. The same pass collects what the next
-candidate is made of:
+A pass evaluates P, D and the gradient at several points of the segment from the best point to a candidate
+(``solvers.line_search``), and keeps the best of these points. The same pass collects the data of the next candidate:
 
-    hinge         the rows nearest to the corner (``NearestRows``), up to ``kept``; all others add to P only what is
-                  linear in w as long as they stay on their side. The problem of the near rows is solved in memory
-                  (``ReducedProblem``); it has a dual point of all rows, whose value needs no reading.
-    smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: between corners P is a parabola.
-    regression    as for the hinge where the loss has corners, of rows with two sides (``NumberProblem``); else one
-                  step of Newton's method.
-    one class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is
+    hinge         the rows nearest to the kink (``NearestRows``), up to ``kept``. The terms of all other rows are linear
+                  in w as long as these rows stay on their side of the kink. The problem of the near rows is solved in
+                  memory (``ReducedProblem``). Its dual point is one of all rows, and D is computed without a pass.
+    smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: piecewise, P is nearly quadratic.
+    regression    with a kink as for the hinge, with two sides of each row (``RegressionProblem``); else one step of
+    Newton's
+                  method.
+    one-class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is
                   ``OffsetProblem``.
 
-If no row that was not kept changes sides, the step leads to the optimum, whatever lambda is, and the next reading
-confirms it up to rounding. The first candidate is the optimum of a sample.
+If no row outside memory changes sides, the candidate is the optimum, whatever lambda is, and the next pass confirms it
+up to rounding. The first candidate is the optimum of a sample.
 
-Of all classes in one problem: ``solvers.interior_point_multinomial``; of two classes whose C is found by nu:
-``solvers.nu``.
+For multinomial problems see ``solvers.interior_point_multinomial``; for two classes with C given by nu, ``solvers.nu``.
 """
 
 from __future__ import annotations
@@ -49,55 +48,56 @@ from streamsvm.solvers.one_class import OFFSET, FreeOffset, OffsetObjective, Row
 from streamsvm.types import SQUARED_NORM, Block, Certificate, Cost, Layout, LossRequirement, Problem, Regularizer
 from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 
-ROUNDS = 20
-"""Most calls of ``AllRows.advance``, each of which ends after a fixed amount of work."""
+MAX_ADVANCES = 20
+"""Maximum number of calls of ``AllRows.advance``, each of which ends after a fixed amount of work."""
 START_TOLERANCE = 1e-3
-"""The gap to which the first sample is solved; a smaller one would come no nearer to the optimum of all rows."""
+"""The gap to which the first sample is solved. A smaller gap would not bring w nearer to the optimum of all rows."""
 TOLERANCE_SHARE, LEAST_SHARE = 0.05, 1e-14
-"""The problem in memory is solved to the first share of the gap asked for, but no further than the second share of P,
-which is what float64 can tell."""
+"""The problem in memory is solved to the first fraction of the allowed gap, but not below the second fraction of P,
+which is the precision of float64."""
 DECREASE_SHARE = 0.05
-"""Or to this share of the decrease of P achieved in memory, where that is more."""
-HELD = 1e-3
-"""One class: curvature added along rho, in units of the curvature of P if all rows pointed in one direction."""
+"""It is solved to this fraction of the decrease of P achieved in memory, if that is larger."""
+OFFSET_CURVATURE = 1e-3
+"""One-class: the curvature added along rho, in units of the curvature of P if all rows had the same direction."""
 FIRST_SHARE = 1e-3
-"""One class: first gap in memory, as a share of the objective if all rows pointed in one direction; it is lowered until
-it is small beside P."""
-SMALLER, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
-"""Each time that gap is multiplied by the first number, down to the second share of the gap asked for; rounding allows
-no less than the third share of the objective if all rows pointed in one direction."""
-ROWS, PER_COMPONENT = 50_000, 50
-"""Rows that are kept: the larger of the first number and the second for each component."""
-LEAST_ROWS, LEAST_ROWS_PER_COMPONENT = 2_000, 5
-"""Fewer rows are of no use: the larger of the first number and the second for each component."""
-ROW_ARRAYS = 260
-"""Bytes a row beside its entries: sign, weight, key, margins, number, and the float64 arrays of an interior point."""
-VECTORS = 60
-"""Vectors of length p in memory: the sums at every step, and those of the iteration in memory."""
-SHORT, LONG = 0.1, 0.6
-"""If the best point lies at the first share of the segment or less, the next step is damped more; at the second share
-or more, less."""
-START_DAMPING, LEAST_DAMPING, DAMPED, EASED = 0.1, 1e-3, 10.0, 4.0
-"""The damping at first, the least above 0, the factor it grows by, and the divisor by which it falls."""
+"""One-class: the first gap in memory, as a fraction of the objective if all rows had the same direction. It is reduced
+until it is small relative to P."""
+GAP_FACTOR, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
+"""One-class: the factor by which that gap is reduced; the fraction of the allowed gap down to which it is reduced; and
+its minimum because of rounding, as a fraction of the objective if all rows had the same direction."""
+ROWS, ROWS_PER_COMPONENT = 50_000, 50
+"""Number of rows in memory: the first number, or the second times the components (columns + 1), whichever is larger."""
+MIN_ROWS, MIN_ROWS_PER_COMPONENT = 2_000, 5
+"""Least useful number of rows in memory: the first number, or the second times the components, whichever is larger."""
+SOLVE_BYTES_PER_ROW = 260
+"""Bytes per row besides its entries: sign, weight, key, margins, number, and the float64 arrays of the interior-point
+method."""
+P_SIZED_ARRAYS = 60
+"""Number of (p,) arrays in memory: the sums at every point of the segment, and those of the iteration in memory."""
+SHORT_STEP, LONG_STEP = 0.1, 0.6
+"""Fractions of the segment: if the best point is at the first one or below, the damping grows; if it is at the second
+one or above, the damping falls."""
+START_DAMPING, LEAST_DAMPING, DAMPING_FACTOR, DAMPING_DIVISOR = 0.1, 1e-3, 10.0, 4.0
+"""The first damping, the least damping above 0, the factor by which it grows, and the divisor by which it falls."""
 
 
-class Known(NamedTuple):
-    """What the reading has found at its best point."""
+class BestPointOfPass(NamedTuple):
+    """The result of a pass at its best point."""
 
     w: Float64
-    """(p,) that point."""
+    """(p,) the best point."""
     v: Float64
-    """(p,) sum a_i y_i x_i of the slopes there, all rows."""
+    """(p,) sum a_i y_i x_i of the slopes at w, over all rows."""
     gain: float
-    """sum a_i - conjugate(a_i) of them."""
+    """sum a_i - conjugate(a_i) of these slopes."""
     step: float
-    """The share of the segment at which the point is: margins of rows are f + step df."""
+    """The fraction of the segment at which w is: the decision values of rows are f + step df."""
     primal: float
-    """P there."""
+    """P at w."""
     dual: float
-    """The largest D known."""
+    """The largest D so far."""
     damping: float
-    """How much the step is held back."""
+    """The damping of the next step."""
     total: float
     """sum s_i of all rows."""
 
@@ -106,132 +106,134 @@ class ReducedSolution(NamedTuple):
     """The solution of a problem in memory."""
 
     w: Float64
-    """(p,) where the next reading is to look."""
+    """(p,) the next candidate."""
     dual: float
-    """D of the dual point, over all rows."""
+    """D of the dual point of all rows, or the largest D so far if there is no new dual point."""
     iterations: int
-    """Of the interior point."""
+    """Number of interior-point iterations."""
     alpha: Float64 | None
-    """(n,) the dual variables of the rows ``near`` at that point; None: there is no new one."""
+    """(n,) the dual variables of the rows ``near``; None: there is no new dual point."""
 
 
 class ProblemInMemory(Protocol):
-    """What is solved in memory between two readings: the rows that were kept are free, all others stay on their
-    side.
+    """A problem that is solved in memory between two passes. The rows in memory are free, and all others stay on their
+    side of the kink.
     """
 
     @property
     def objective(self) -> Regularizer:
-        """Return the terms of P and D that are no sums over rows."""
+        """Return the terms of P and D that are not sums over rows."""
         ...
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
-        """Return the optimum (p,) of a sample of the rows, each of which counts ``factor`` times."""
+        """Return the optimum (p,) of a sample of the rows, each counted ``factor`` times."""
         ...
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
-        """Return the minimum where only the rows ``near`` are free."""
+    def solve(self, near: NearRows, best: BestPointOfPass, deadline: float) -> ReducedSolution:
+        """Return the minimizer for which only the rows ``near`` are free, and its dual point."""
         ...
 
 
 def sample_of(near: NearRows) -> Sample:
-    """Return the rows as the sample that ``AllRows`` takes."""
+    """Return the rows as a sample for ``AllRows``."""
     return Sample(near.X, near.y, near.s, np.ones(len(near.y)), near.f, near.row, complete=False)
 
 
 @dataclass(frozen=True, slots=True)
 class ReducedProblem:
-    """A hinge problem in which the rows near the corner are free and all others stay on their side of it.
+    """A hinge problem in which the rows near the kink are free and all others stay on their side of it.
 
-        min_w  1/2 ||w||^2 - u.w + sum_near C_i l(m_i),        u = sum_others a_i y_i x_i,   a_i = -C_i l'(m_i), 0 or C_i
+        min_w  1/2 ||w||^2 - u.w + sum_near C_i l(m_i),        u = sum_others a_i y_i x_i,   a_i = -C_i l'(m_i), 0 or
+        C_i
 
-    is P but for a constant as long as the others stay. Its dual point, with the a_i of the others, is one of P: with
-    g = sum_others (a_i - conjugate(a_i))
+    equals P up to a constant as long as the other rows stay on their side. Its dual point, together with the a_i of the
+    others, is a dual point of P: with g = sum_others (a_i - conjugate(a_i))
 
         D = g + sum_near (a_i - conjugate(a_i)) - 1/2 ||u + sum_near a_i y_i x_i||^2.
 
-    This is the constraint reduction of interior points for support vector machines (Jung, O'Leary and Tits, ETNA 31,
-    2008): rows whose dual variables are at a bound add nothing to X' D X. Where others have crossed the corner on the
-    way, damping / 2 (w - w_0)' M (w - w_0) is added for the next step, M = diag(C sum_i s_i x_ij^2), a measure of the
-    curvature that rows at the corner give to
-    P. The iteration itself is that of rows in memory (``solvers.newton.interior_point_in_memory``; Ferris
-    and Munson, SIAM J. Optimization 2003).
+    This is constraint reduction for interior-point methods (Jung, O'Leary and Tits, ETNA 31, 2008): rows whose dual
+    variables are at a bound add nothing to X' D X. If other rows have crossed the kink,
+    damping / 2 (w - w_0)' M (w - w_0) is added in the next step, with M = diag(C sum_i s_i x_ij^2), which estimates the
+    curvature that rows in the kink give to P. The problem is solved like one with all rows in memory
+    (``solvers.newton.interior_point_in_memory``; Ferris and Munson, SIAM J. Optimization 2003).
     """
 
     problem: Problem
-    """Of all rows."""
+    """The problem of all rows."""
     objective: ClassVar[Regularizer] = SQUARED_NORM
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
+    def solve(self, near: NearRows, best: BestPointOfPass, deadline: float) -> ReducedSolution:
         problem = self.problem
         y, s, loss = near.y.astype(np.float64), near.s.astype(np.float64), problem.loss
-        m = y * (near.f + known.step * near.df)
+        m = y * (near.f + best.step * near.df)
         a = np.where(m < threshold(loss), problem.C * s, 0.0)  # the slopes of the hinge
         gain_of_near = float(sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0))
-        u = known.v - operators.adjoint(near.X, a * y, problem.columns)
-        wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal
-        bend = squares(near.X, s, problem.columns) * (known.damping * problem.C * known.total / float(s.sum()))
-        outer = OuterTerms(1.0 + bend, -(u + bend * known.w))
+        u = best.v - operators.adjoint(near.X, a * y, problem.columns)
+        target_gap = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * best.primal
+        damping = squares(near.X, s, problem.columns) * (best.damping * problem.C * best.total / float(s.sum()))
+        outer = OuterTerms(1.0 + damping, -(u + damping * best.w))
         rows = AllRows(
-            problem, sample_of(near), known.w, known.w, outer=outer, target_gap=wanted, decrease_share=DECREASE_SHARE
+            problem, sample_of(near), best.w, best.w, outer=outer, target_gap=target_gap, decrease_share=DECREASE_SHARE
         )
-        rows.advance_until_solved(deadline, ROUNDS)
+        rows.advance_until_solved(deadline, MAX_ADVANCES)
         if rows.interior_point is not None:
             a = rows.interior_point.a
             gain_of_near -= float(
                 sum(b - loss.conjugate(b, problem.C * c) for b, c in zip(a, s, strict=True) if c > 0.0)
             )
             u = u + operators.adjoint(near.X, a * y, problem.columns)
-            return ReducedSolution(rows.best, known.gain - gain_of_near - 0.5 * float(u @ u), rows.steps, a)
-        return ReducedSolution(rows.best, known.dual, rows.steps, None)
+            return ReducedSolution(rows.best, best.gain - gain_of_near - 0.5 * float(u @ u), rows.steps, a)
+        return ReducedSolution(rows.best, best.dual, rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem = self.problem
         coarse = replace(problem, C=factor * problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         start = problem.first_weights()
         rows = AllRows(coarse, sample_of(near), start, start)
-        rows.advance_until_solved(deadline, ROUNDS)
+        rows.advance_until_solved(deadline, MAX_ADVANCES)
         return rows.best
 
 
 @dataclass(frozen=True, slots=True)
-class NumberProblem:
-    """A regression loss with corners: some rows are free and all others stay on their side, as in ``ReducedProblem``.
+class RegressionProblem:
+    """A regression problem with a kink: the near rows are free and all others stay on their side, as in
+    ``ReducedProblem``.
 
         C_i l(m_i) = C_i max(0, q+ (-m_i - epsilon)) + C_i max(0, q- (m_i - epsilon)),      m_i = w.x_i - t_i
 
-    is the hinge with its corner at -epsilon of two rows (x_i, +1) and (x_i, -1) with decision values w.x_i - t_i
-    (``Sample.offset``) and bounds q+ C_i = upper and q- C_i = -lower. So an interior point with variables a >= 0 solves
-    it, and a_i = a+_i - a-_i. D has the additional term sum_i a_i t_i.
+    is the sum of two hinges with the kink at -epsilon, of rows (x_i, +1) and (x_i, -1) with decision values w.x_i - t_i
+    (``Sample.offset``) and bounds q+ C_i = upper and q- C_i = -lower. So an interior-point method with variables a >= 0
+    solves it, and a_i = a+_i - a-_i. D has the additional term sum_i a_i t_i.
 
-    All is scaled so that residuals are about 1: w, t, epsilon and C are divided by sigma (``_unit``), P thereby by
-    sigma^2.
+    Everything is scaled such that residuals are about 1: w, t, epsilon and C are divided by sigma
+    (``_residual_unit``), hence P by sigma^2.
     """
 
     problem: Problem
-    """Of all rows; its loss has corners."""
+    """The problem of all rows, with a loss that has a kink."""
     objective: ClassVar[Regularizer] = SQUARED_NORM
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
+    def solve(self, near: NearRows, best: BestPointOfPass, deadline: float) -> ReducedSolution:
         problem, s = self.problem, near.s.astype(np.float64)
-        m = near.f + known.step * near.df - near.y
+        m = near.f + best.step * near.df - near.y
         a = np.array([-problem.C * c * problem.loss.slope(r) for c, r in zip(s, m.tolist(), strict=True)])
-        own, u = self._gain(a, near, s), known.v - operators.adjoint(near.X, a, problem.columns)
+        own, u = self._gain(a, near, s), best.v - operators.adjoint(near.X, a, problem.columns)
         unit = _residual_unit(m, s)
-        bend = squares(near.X, s, problem.columns) * (known.damping * problem.C / unit * known.total / float(s.sum()))
-        wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * known.primal / unit**2
-        outer, w = OuterTerms(1.0 + bend, -(u + bend * known.w) / unit), known.w / unit
+        factor = best.damping * problem.C / unit * best.total / float(s.sum())
+        damping = squares(near.X, s, problem.columns) * factor
+        target_gap = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * best.primal / unit**2
+        outer, w = OuterTerms(1.0 + damping, -(u + damping * best.w) / unit), best.w / unit
         sided = self._build_side_problem(unit)
         rows = AllRows(
-            sided, self._sample(near, unit), w, w, outer=outer, target_gap=wanted, decrease_share=DECREASE_SHARE
+            sided, self._sample(near, unit), w, w, outer=outer, target_gap=target_gap, decrease_share=DECREASE_SHARE
         )
-        rows.advance_until_solved(deadline, ROUNDS)
+        rows.advance_until_solved(deadline, MAX_ADVANCES)
         if rows.interior_point is None:
-            return ReducedSolution(unit * rows.best, known.dual, rows.steps, None)
+            return ReducedSolution(unit * rows.best, best.dual, rows.steps, None)
         above, below = np.split(unit * rows.interior_point.a, 2)
         a = above - below
         u = u + operators.adjoint(near.X, a, problem.columns)
-        value = known.gain - own + self._gain(a, near, s) - 0.5 * float(u @ u)
+        value = best.gain - own + self._gain(a, near, s) - 0.5 * float(u @ u)
         return ReducedSolution(unit * rows.best, value, rows.steps, a)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
@@ -241,14 +243,14 @@ class NumberProblem:
         coarse = replace(sided, C=factor * sided.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         outer = norm_terms(len(start))
         rows = AllRows(coarse, self._sample(near, unit), start / unit, start / unit, outer=outer)
-        rows.advance_until_solved(deadline, ROUNDS)
+        rows.advance_until_solved(deadline, MAX_ADVANCES)
         return unit * rows.best
 
     def _build_side_problem(self, unit: float) -> Problem:
         """Return the hinge problem of the two sides of each row."""
         loss = self.problem.loss
-        corner = Hinge(margin=(1.0 - loss.conjugate_slope(0.0, 1.0)) / unit)
-        return replace(self.problem, loss=corner, C=self.problem.C / unit)
+        hinge = Hinge(margin=(1.0 - loss.conjugate_slope(0.0, 1.0)) / unit)
+        return replace(self.problem, loss=hinge, C=self.problem.C / unit)
 
     def _sample(self, near: NearRows, unit: float) -> Sample:
         """Return the two sides of each row, those with sign +1 first."""
@@ -273,125 +275,131 @@ class NumberProblem:
 
 
 def _residual_unit(m: Float64, s: Float64) -> float:
-    """Return the weighted mean of |m| (n,); 1 where all are 0."""
+    """Return the weighted mean of |m| (n,); 1 if all are 0."""
     return float(s @ np.abs(m)) / float(s.sum()) or 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetProblem:
-    """One class with a free offset rho: the rows near the corner are free and all others stay on their side of it.
+    """A one-class problem with a free offset rho: the rows near the kink are free and all others stay on their side.
 
-        min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,   u = sum_below s_i x~_i
+        min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,   u = sum_below
+        s_i x~_i
 
     as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a small curvature along it
-    (``HELD``) makes the matrix positive definite. At the end sum a_i therefore differs slightly from nu S; the
-    variables of the near rows are changed until it does not (``_make_feasible``), and D is that of the feasible point.
+    (``OFFSET_CURVATURE``) makes the matrix positive definite. Therefore sum a_i differs slightly from nu S at the end.
+    The variables of the near rows are then changed such that it does not (``_make_feasible``), and D is that of the
+    feasible point.
 
-    All is scaled so that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are multiplied
-    by c, P by c^2. Where rows are read less an offset o, there is one more linear term, -nu S o.w.
+    Everything is scaled such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are
+    multiplied by c, hence P by c^2. If an offset o is subtracted from rows, there is another linear term, -nu S o.w.
     """
 
     problem: Problem
-    """Of all rows."""
+    """The problem of all rows."""
     objective: OffsetObjective
 
-    def solve(self, near: NearRows, known: Known, deadline: float) -> ReducedSolution:
+    def solve(self, near: NearRows, best: BestPointOfPass, deadline: float) -> ReducedSolution:
         problem, objective = self.problem, self.objective
         s = near.s.astype(np.float64)
-        a = np.where(near.f + known.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
-        u = known.v - operators.adjoint(near.X, a, problem.columns)
-        bend = squares(near.X, s, problem.columns) * (known.damping * known.total / float(s.sum()))
+        a = np.where(near.f + best.step * near.df < 0.0, s, 0.0)  # the slopes of the hinge
+        u = best.v - operators.adjoint(near.X, a, problem.columns)
+        damping = squares(near.X, s, problem.columns) * (best.damping * best.total / float(s.sum()))
         c = _offset_unit(objective)
-        outer = _outer_terms(objective, c * u, c * bend, c * known.w)
+        outer = _outer_terms(objective, c * u, c * damping, c * best.w)
         scaled = replace(problem, C=c)
-        rows = _iterate(AllRows(scaled, sample_of(near), c * known.w, c * known.w, outer=outer), objective, deadline)
+        rows = _iterate(AllRows(scaled, sample_of(near), c * best.w, c * best.w, outer=outer), objective, deadline)
         if rows.interior_point is None:
-            return ReducedSolution(rows.best / c, known.dual, rows.steps, None)
+            return ReducedSolution(rows.best / c, best.dual, rows.steps, None)
         a = _make_feasible(rows.interior_point.a / c, s, objective.mass + float(OFFSET * -u[-1]))
         v = u + operators.adjoint(near.X, a, problem.columns)
         return ReducedSolution(rows.best / c, objective.dual(0.0, v), rows.steps, None)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem, objective = self.problem, self.objective
-        c, nothing = _offset_unit(objective), np.zeros(problem.columns + 1)
-        outer = _outer_terms(objective, nothing, nothing, nothing)
+        c, zeros = _offset_unit(objective), np.zeros(problem.columns + 1)
+        outer = _outer_terms(objective, zeros, zeros, zeros)
         coarse = replace(problem, C=factor * c, tolerance=max(START_TOLERANCE, problem.tolerance))
-        rows = AllRows(coarse, sample_of(near), nothing, nothing, outer=outer)
+        rows = AllRows(coarse, sample_of(near), zeros, zeros, outer=outer)
         return _iterate(rows, objective, deadline).best / c
 
 
 def _offset_unit(objective: OffsetObjective) -> float:
-    """Return c of ``OffsetProblem``; where rows are read less an offset o margins are about nu S ||x|| ||x - o||."""
+    """Return c of ``OffsetProblem``. If an offset o is subtracted from rows, margins are about nu S ||x|| ||x - o||."""
     if objective.origin is None:
         return 1.0 / (objective.mass * objective.rows.usual)
     return 1.0 / (objective.mass * math.sqrt(objective.usual * objective.rows.usual))
 
 
-def _outer_terms(objective: OffsetObjective, u: Float64, bend: Float64, w: Float64) -> OuterTerms:
-    """Return 1/2 w'Gw + q.w in units of margins: the norm, rows that stay on their side, and the damping about w."""
-    usual = objective.rows.usual if objective.origin is None else 1.0 / (_offset_unit(objective) * objective.mass)
-    diagonal, linear = 1.0 + bend, -(u + bend * w)
-    diagonal[-1] = HELD / usual + bend[-1]
-    linear[-1] -= 1.0 / usual + HELD / usual * w[-1]
+def _outer_terms(objective: OffsetObjective, u: Float64, damping: Float64, w: Float64) -> OuterTerms:
+    """Return 1/2 w'Gw + q.w in units of margins: the norm, the rows that stay on their side, and the damping about
+    w.
+    """
+    scale = objective.rows.usual if objective.origin is None else 1.0 / (_offset_unit(objective) * objective.mass)
+    diagonal, linear = 1.0 + damping, -(u + damping * w)
+    diagonal[-1] = OFFSET_CURVATURE / scale + damping[-1]
+    linear[-1] -= 1.0 / scale + OFFSET_CURVATURE / scale * w[-1]
     if objective.origin is not None:
-        linear[:-1] -= objective.origin / usual
+        linear[:-1] -= objective.origin / scale
     return OuterTerms(diagonal, linear)
 
 
 def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
-    """Advance until the gap is small beside P, which is known only on the way. Changes ``rows`` and returns it."""
+    """Iterate until the gap is small relative to P, whose size is not known before. Changes ``rows`` and returns it."""
     unit = 0.5 / objective.rows.usual
     rows.target_gap = FIRST_SHARE * unit
-    for _ in range(ROUNDS):
+    for _ in range(MAX_ADVANCES):
         rows.advance(deadline)
         least = max(OFFSET_TOLERANCE_SHARE * rows.problem.tolerance * abs(rows.primal), OFFSET_LEAST_SHARE * unit)
         if rows.solved and rows.target_gap <= least:
             break
-        if rows.solved:  # else ``advance`` returned to have the deadline checked
-            rows.target_gap = max(SMALLER * rows.target_gap, least)
+        if rows.solved:  # otherwise ``advance`` has reached its work limit
+            rows.target_gap = max(GAP_FACTOR * rows.target_gap, least)
     return rows
 
 
 def _make_feasible(a: Float64, s: Float64, mass: float) -> Float64:
-    """Return a (n,) that sum up to ``mass``, or come as near as their bounds 0 and s allow."""
-    found, most = float(a.sum()), float(s.sum())
-    if found > mass:
-        return a * (max(mass, 0.0) / found)
-    return a + min((mass - found) / (most - found), 1.0) * (s - a) if most > found else a
+    """Return a (n,) with the sum ``mass``, or with the nearest sum that the bounds 0 and s allow."""
+    total, largest = float(a.sum()), float(s.sum())
+    if total > mass:
+        return a * (max(mass, 0.0) / total)
+    return a + min((mass - total) / (largest - total), 1.0) * (s - a) if largest > total else a
 
 
 @saved_as("interior_point.proven")
 class ProvenPoint(NamedTuple):
-    """A dual point of all rows: the slopes at ``w``, except for some rows, whose variables were found in memory."""
+    """A dual point of all rows: the slopes at ``w``, except for the rows whose dual variables were computed in
+    memory.
+    """
 
     w: Float64
     """(p,) the weights."""
     rows: Int64
-    """(k,) numbers of those rows, rising."""
+    """(k,) the global numbers of the exceptional rows, rising."""
     alpha: Float64
-    """(k,) their variables."""
+    """(k,) the dual variables of these rows."""
 
 
 @saved_as("interior_point.state")
 @dataclass(slots=True)
 class InteriorPointState(SegmentState):
-    """A pass looks at ``point + t direction``. Arrays are float64; p = columns + 1."""
+    """The state of ``InteriorPoint``. A pass evaluates points ``point + t direction``. Arrays are float64; p = columns
+    + 1.
+    """
 
     problem: Problem
-    """What is solved."""
     point: Float64
-    """(p,) the best point of the readings so far, which is the solution."""
+    """(p,) the best point of all passes so far. It is the solution."""
     direction: Float64
-    """(p,) from there to the candidate; 0: there is none, and the point is evaluated."""
+    """(p,) the direction from ``point`` to the candidate; 0: there is no candidate, and ``point`` is evaluated."""
     sums: Total[SegmentSums]
-    """Of the pass along the segment."""
+    """The sums of the pass along the segment."""
     near: Total[NearestRows]
-    """The rows nearest to the corner: in every pass for a loss with a corner, else in a first pass that takes a
-    sample."""
+    """The rows nearest to the kink: in every pass for losses with a kink, else in a first pass that takes a sample."""
     squares: FirstPassTotal[Float64]
-    """(p,) sum s_i x_ij^2, of the first pass."""
+    """(p,) sum s_i x_ij^2, summed in the first pass."""
     weight: Total[float] = 0.0
-    """sum s_i over the rows met in this pass."""
+    """sum s_i over the rows visited in this pass."""
     gram: Total[Float64 | None] = None
     """(p, p) X' diag(C_i l'') X at the candidate, for smooth losses; None before the first block and for the hinge."""
     primal: float = np.inf
@@ -399,25 +407,27 @@ class InteriorPointState(SegmentState):
     dual: float = -np.inf
     """The largest D so far; -inf before the first pass."""
     passes: int = 0
-    """Passes that were closed."""
+    """Number of completed passes."""
     iterations: int = 0
-    """Of the interior point, in memory."""
+    """Number of interior-point iterations in memory."""
     damping: float = 0.0
-    """How much the next step is held back."""
+    """The damping of the next step."""
     deadline: float = np.inf
-    """When work in memory is to end, on the clock of ``time.perf_counter``."""
+    """The time of ``time.perf_counter`` at which work in memory must stop."""
     facts: dict[str, float] = field(default_factory=dict)
-    """What is reported of the last pass."""
+    """The facts that are reported of the last pass."""
     rows: FirstPassTotal[RowSums | None] = None
-    """Of one class with a free offset: sums over all rows, which the first pass makes."""
+    """Sums over all rows for one-class problems with a free offset, summed in the first pass."""
     proven: ProvenPoint | None = None
-    """Where ``dual`` comes from; None: it is a = 0, or that of one class."""
+    """The dual point with the value ``dual``; None: a = 0, or a one-class problem with a free offset."""
 
     @property
     def in_memory(self) -> ProblemInMemory:
-        """The problem that is solved in memory; of one class with a free offset once the first pass is over."""
+        """The problem to solve in memory. For one-class problems with a free offset it is right after the first
+        pass.
+        """
         if self.problem.loss.numeric() and not self.problem.loss.smooth():
-            return NumberProblem(self.problem)
+            return RegressionProblem(self.problem)
         regularizer = self.problem.regularizer
         if self.rows is None or not isinstance(regularizer, FreeOffset):
             return ReducedProblem(self.problem)
@@ -426,78 +436,80 @@ class InteriorPointState(SegmentState):
 
 @dataclass(frozen=True, slots=True)
 class InteriorPoint(SegmentSolver):
-    """Settings of the method."""
+    """A second-order method out of core: an interior-point method on the rows near the kink of the loss."""
 
     kept: Annotated[
         int | None,
         Option(
-            "Rows kept in memory: those nearest to the corner.",
+            "Number of rows kept in memory: those nearest to the kink of the loss.",
             bounds=Bounds(least=1),
-            default=f"{ROWS}, or {PER_COMPONENT} a column where that is more",
+            default=f"{ROWS}, or {ROWS_PER_COMPONENT} a column where that is more",
         ),
     ] = None
     losses: ClassVar[LossRequirement] = LossRequirement()
-    """Any: with corners by the rows near them, without by the matrix of all rows."""
+    """Any loss: those with a kink by the rows near it, smooth ones by the Hessian of all rows."""
     halved: ClassVar[str] = "kept"
     has_dual_witness: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
 
     def count_kept(self, problem: Problem) -> int:
-        """Return the number of rows kept."""
-        return min(problem.rows, self.kept or max(ROWS, PER_COMPONENT * (problem.columns + 1)))
+        """Return the number of rows kept in memory."""
+        return min(problem.rows, self.kept or max(ROWS, ROWS_PER_COMPONENT * (problem.columns + 1)))
 
     def min_kept(self, problem: Problem) -> int:
-        """Return the least number of rows that is of use."""
-        return max(LEAST_ROWS, LEAST_ROWS_PER_COMPONENT * (problem.columns + 1))
+        """Return the least useful number of rows in memory."""
+        return max(MIN_ROWS, MIN_ROWS_PER_COMPONENT * (problem.columns + 1))
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of the rows kept, while they are joined; of a matrix of all columns; of vectors."""
+        """Return the bytes of the rows in memory while they are concatenated, of a (p, p) matrix, and of vectors."""
         p, kept = problem.columns + 1, self.count_kept(problem)
         entry, sides = layout.entry_bytes, 2 if problem.loss.numeric() and not problem.loss.smooth() else 0
-        row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + ROW_ARRAYS
+        row = bytes_per_row(problem.columns, layout.rows, layout.nonzeros, entry) + SOLVE_BYTES_PER_ROW
         nonzeros = problem.nonzeros or problem.rows * p
         matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), entry)
         if problem.loss.smooth():
             matrix = max(matrix, matrix_bytes(p, entry))
-        return Cost(fixed=int((SPARE + 1 + sides) * kept * row) + matrix + VECTORS * 8 * p, per_block_row=48)
+        return Cost(fixed=int((SPARE + 1 + sides) * kept * row) + matrix + P_SIZED_ARRAYS * 8 * p, per_block_row=48)
 
     def start(self, problem: Problem) -> InteriorPointState:
-        """Begin at w = 0, or at the warm weights; the first pass evaluates that point alone."""
+        """Return the state at w = 0, or at the warm-start weights. The first pass evaluates this point alone."""
         p, point = problem.columns + 1, problem.first_weights()
         near, rows = NearestRows(self.count_kept(problem)), problem.regularizer.row_sums(p)
         return InteriorPointState(problem, point, np.zeros(p), SegmentSums(p), near, np.zeros(p), rows=rows)
 
     def visit(self, state: InteriorPointState, block: Block) -> None:
-        """Add the block to the sums along the segment; keep its rows that are near, or add to the matrix."""
+        """Add the block to the sums along the segment, and keep its rows near the kink or add the block to the
+        Hessian.
+        """
         problem = state.problem
         f, df = state.sums.add(problem, block, state.point, state.direction)
         state.weight += float(block.s.sum(dtype=np.float64))
         smooth, sampling = problem.loss.smooth(), state.passes == 0 and _takes_sample(problem)
         if sampling or not smooth:
             if state.passes == 0:
-                found = squares(block.X, block.s.astype(np.float64), problem.columns)
-                state.squares += found
+                column_squares = squares(block.X, block.s.astype(np.float64), problem.columns)
+                state.squares += column_squares
                 if state.rows is not None:
-                    state.rows.add(problem, block, found)
-            state.near.add(block, _corner_distances(state, block, f, df), f, df)
+                    state.rows.add(problem, block, column_squares)
+            state.near.add(block, _kink_distances(state, block, f, df), f, df)
         if smooth and not sampling:
             state.gram = add_to_sum(state.gram, block_hessian(problem, block, f + df))
 
     def set_deadline(self, state: InteriorPointState, moment: float) -> None:
-        """End iterations in memory at that moment."""
+        """Stop iterations in memory at ``moment``."""
         state.deadline = moment
 
     def finish(self, state: InteriorPointState) -> Certificate:
-        """Close the pass at the best point of the segment, and find the next candidate; both bounds are exact."""
+        """Move to the best point of the segment, and compute the next candidate. P and D are exact."""
         objective = state.in_memory.objective
-        found = state.sums.close(state.point, state.direction, objective)
-        state.point, state.primal, state.direction = found.w, found.primal, np.zeros_like(found.w)
-        if found.dual > state.dual:
-            state.dual, state.proven = found.dual, _point_of_slopes(found)
+        segment_best = state.sums.close(state.point, state.direction, objective)
+        state.point, state.primal, state.direction = segment_best.w, segment_best.primal, np.zeros_like(segment_best.w)
+        if segment_best.dual > state.dual:
+            state.dual, state.proven = segment_best.dual, _point_of_slopes(segment_best)
         if not self._is_done(state):
-            state.direction = self._next_candidate(state, found) - state.point
+            state.direction = self._next_candidate(state, segment_best) - state.point
         state.passes += 1
-        state.facts = {"step": found.step, "iterations": state.iterations, "damping": state.damping}
+        state.facts = {"step": segment_best.step, "iterations": state.iterations, "damping": state.damping}
         if state.rows is not None:
             state.facts |= state.rows.facts()
         clear_totals(state)
@@ -506,85 +518,101 @@ class InteriorPoint(SegmentSolver):
     def _is_done(self, state: InteriorPointState) -> bool:
         return state.primal - state.dual <= state.problem.tolerance * abs(state.primal)
 
-    def _next_candidate(self, state: InteriorPointState, found: BestPoint) -> Float64:
-        """Return the point (p,) to which the next pass looks."""
+    def _next_candidate(self, state: InteriorPointState, segment_best: BestPoint) -> Float64:
+        """Return the next candidate (p,)."""
         problem = state.problem
         if problem.loss.smooth() and state.gram is not None:
             state.gram[np.diag_indices_from(state.gram)] += 1.0
-            gradient = found.w - found.v
-            return found.w - factorize_after_rounding(state.gram)(gradient)
+            gradient = segment_best.w - segment_best.v
+            return segment_best.w - factorize_after_rounding(state.gram)(gradient)
         near, in_memory = state.near.take(), state.in_memory
         if near is None:
-            return found.w
+            return segment_best.w
         if state.passes == 0 and _takes_sample(problem) and (problem.loss.smooth() or len(near.y) < problem.rows):
             factor = state.weight / float(near.s.sum(dtype=np.float64))
             return in_memory.first_point(near, factor, state.deadline)
-        state.damping = _next_damping(state, found.step)
-        known = Known(found.w, found.v, found.gain, found.step, found.primal, state.dual, state.damping, state.weight)
-        solved = in_memory.solve(near, known, state.deadline)
+        state.damping = _next_damping(state, segment_best.step)
+        best = BestPointOfPass(
+            segment_best.w,
+            segment_best.v,
+            segment_best.gain,
+            segment_best.step,
+            segment_best.primal,
+            state.dual,
+            state.damping,
+            state.weight,
+        )
+        solved = in_memory.solve(near, best, state.deadline)
         state.iterations += solved.iterations
         if solved.dual > state.dual:
             state.dual = solved.dual
-            state.proven = None if solved.alpha is None else ProvenPoint(found.w, near.row, solved.alpha)
+            state.proven = None if solved.alpha is None else ProvenPoint(segment_best.w, near.row, solved.alpha)
         return solved.w
 
     def keep_dual_point(self) -> InteriorPoint:
-        """Return the solver itself: it always knows the dual point behind its bound."""
+        """Return the solver itself, since the dual variables that attain its bound are always available."""
         return self
 
     def dual_values(self, state: InteriorPointState, block: Block) -> Float64 | None:
-        """Return the dual variables (n,) of the largest D: slopes at some weights, and of rows near the corner those
-        found in memory.
+        """Return the dual variables (n,) that attain the largest D: the slopes at ``proven.w``, and for rows near the
+        kink the variables computed in memory.
 
-        None for one class with a free offset: its bound is of slopes made feasible by sums over all rows.
+        None for one-class problems with a free offset, whose bound is that of slopes made feasible by sums over all
+        rows.
         """
         proven = state.proven
         if not state.problem.regularizer.has_scale:
             return None
         if proven is None:
             return np.zeros(len(block.y))
-        found = slopes_at(state.problem, DualPoint(proven.w, 0.0, 1.0), block)
+        alpha = slopes_at(state.problem, DualPoint(proven.w, 0.0, 1.0), block)
         mine, places = block.members(proven.rows)
-        found[places] = proven.alpha[mine]
-        return found
+        alpha[places] = proven.alpha[mine]
+        return alpha
 
 
-def _point_of_slopes(found: BestPoint) -> ProvenPoint | None:
-    """Return the dual point of the slopes along a segment; None where a = 0 is better."""
-    return None if found.steepest is None else ProvenPoint(found.steepest, np.empty(0, np.int64), np.empty(0))
+def _point_of_slopes(segment_best: BestPoint) -> ProvenPoint | None:
+    """Return the best dual point of the slopes along a segment; None if a = 0 is better."""
+    return (
+        None
+        if segment_best.steepest is None
+        else ProvenPoint(segment_best.steepest, np.empty(0, np.int64), np.empty(0))
+    )
 
 
 def _takes_sample(problem: Problem) -> bool:
-    """Return whether the first pass takes a sample: not at warm weights, nor where Newton's matrix at w = 0 says as
-    much.
+    """Return whether the first pass takes a sample: not after a warm start, nor for losses whose Hessian at w = 0 is as
+    good as a sample.
     """
     return problem.warm is None and problem.loss.quadratic()
 
 
 def _next_damping(state: InteriorPointState, step: float) -> float:
-    """Return the next damping, after a best point at the share ``step`` of the way; 0 where all rows are kept."""
+    """Return the next damping, if the best point was at the fraction ``step`` of the segment; 0 if all rows are in
+    memory.
+    """
     damping = state.damping
     if state.near.threshold == np.inf:
         return 0.0
     if state.passes < 2:
         return START_DAMPING
-    if step >= LONG:
-        return damping / EASED if damping > LEAST_DAMPING else 0.0
-    return max(LEAST_DAMPING, DAMPED * damping) if step <= SHORT else damping
+    if step >= LONG_STEP:
+        return damping / DAMPING_DIVISOR if damping > LEAST_DAMPING else 0.0
+    return max(LEAST_DAMPING, DAMPING_FACTOR * damping) if step <= SHORT_STEP else damping
 
 
-def _corner_distances(state: InteriorPointState, block: Block, f: Float64, df: Float64) -> Float64:
-    """Return how near to the corner each row comes (n,) at the points of the segment that are evaluated.
+def _kink_distances(state: InteriorPointState, block: Block, f: Float64, df: Float64) -> Float64:
+    """Return the least distance (n,) of each row to the kink, over the evaluated points of the segment.
 
-    The distance is relative to how far a row moves: rows with most of a rare column go where that weight goes, which
-    nothing else holds.
+    The distance is relative to how far the margin of the row may move: a row with most of a rare column moves with the
+    weight of that column, which no other row restricts.
     """
     problem, values = state.problem, f + np.array(STEPS)[:, None] * df
     if problem.loss.numeric():
-        beyond = np.abs(values - block.y) - abs(1.0 - problem.loss.conjugate_slope(0.0, 1.0))
+        distance = np.abs(values - block.y) - abs(1.0 - problem.loss.conjugate_slope(0.0, 1.0))
     else:
-        beyond = block.y * values - threshold(problem.loss)
-    nearest: Float64 = np.abs(beyond).min(axis=0)
+        distance = block.y * values - threshold(problem.loss)
+    nearest: Float64 = np.abs(distance).min(axis=0)
     if state.passes == 0:
         return nearest
     return nearest / np.sqrt(leverages(block.X, 1.0 / (state.squares + 1.0 / problem.C), 1.0 / problem.rows))

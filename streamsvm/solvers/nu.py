@@ -1,17 +1,17 @@
-"""nu-SVM of two classes, out of core: one class with a free offset, of rows that are multiplied by the sign of their
+"""nu-SVM for two classes out of core: a one-class problem with a free offset, of rows multiplied by the sign of their
 class.
 
     P(u, rho) = 1/2 ||u||^2 - nu S rho + sum_i s_i max(0, rho - y_i u.x_i),      S = sum_i s_i,     0 < nu <= 1
     D(a)      = -1/2 ||sum_i a_i y_i x_i||^2,      sum_i a_i = nu S,      0 <= a_i <= s_i
 
 in the units of LIBSVM (Scholkopf et al., Neural Computation 12, 2000; Chang and Lin, Neural Computation 13, 2001). The
-constant feature is one of x, and regularized like any other, so that there is no y'a = 0. With z_i = y_i x_i it is the
-problem of ``solvers.one_class``, which the interior point solves in readings.
+constant feature belongs to x and is regularized like any other, so that there is no constraint y'a = 0. With z_i = y_i
+x_i it is the problem of ``solvers.one_class``, which the interior-point method solves in passes over the data.
 
-w = u / rho is the optimum of 1/2 ||w||^2 + C sum_i s_i max(0, 1 - y_i w.x_i) for C = 1 / rho: what is returned, as in
-LIBSVM, with margins of 1. Of w alone, u = q w and rho = q are best at q = lack / ||w||^2, lack = nu S - sum_i s_i
-max(0, 1 - y_i w.x_i), where P is -lack^2 / (2 ||w||^2); if lack <= 0 nothing is better than u = 0, rho = 0. Slopes at w
-make dual points as those of one class do.
+w = u / rho is the optimum of 1/2 ||w||^2 + C sum_i s_i max(0, 1 - y_i w.x_i) for C = 1 / rho. This w, with margins of
+1, is returned, as in LIBSVM. Given w, the best u = q w and rho = q have q = deficit / ||w||^2, with
+deficit = nu S - sum_i s_i max(0, 1 - y_i w.x_i), and P = -deficit^2 / (2 ||w||^2). If deficit <= 0, nothing is better
+than u = 0, rho = 0. The slopes at w give dual points as for one-class problems.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ if TYPE_CHECKING:
 
 MARGIN = Hinge(margin=1.0)
 """The loss of a row at w."""
-PATIENCE = 8
-"""Readings after which a run that has found nothing better than w = 0 ends: classes overlap more than nu allows, or
-nearly so."""
+MAX_IDLE_PASSES = 8
+"""Number of passes after which the solver stops if nothing is better than w = 0, because classes overlap too much for
+this nu."""
 
 
 @saved_as("regularizer.nu_margin")
 @dataclass(frozen=True, slots=True)
 class NuMargin(NuRegularizer):
-    """1/2 ||u||^2 - nu S rho, of weights w = u / rho with margins of 1, at their best multiple."""
+    """1/2 ||u||^2 - nu S rho as a function of the weights w = u / rho, at the best rho."""
 
     refusal: ClassVar[str] = "does not find C by nu"
     instead: ClassVar[str] = "--C in place of --nu, or "
@@ -68,8 +68,8 @@ class NuMargin(NuRegularizer):
     def bounds(
         self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: RowSums | None = None
     ) -> Bounds:
-        """Return what R is at the best multiple of w, and D; the slopes are those of a margin of 1, so that their sum
-        is linear.
+        """Return the regularizer's value at the best multiple of w, and D. The losses have a margin of 1, so that
+        ``linear`` is the sum of the slopes.
         """
         plain = Regularizer.bounds(self, loss, sums, w, v)
         if rows is None:
@@ -79,7 +79,7 @@ class NuMargin(NuRegularizer):
         return Bounds(value, plain.scale, OffsetObjective(self.nu, rows).dual_of(linear, v, rows.v))
 
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
-        """Return twice nu S rho, which P has with a minus."""
+        """Return 2 nu S rho, the size of the cancellation in P because of the term - nu S rho."""
         return 2.0 * self.nu * total * unit
 
     def margin_unit(self, facts: JsonObject) -> float:
@@ -97,37 +97,37 @@ class NuMargin(NuRegularizer):
 
 def primal_of_weights(nu: float, total: float, losses: float, w: Float64) -> float:
     """Return P at the best multiple of w (p,); ``losses`` is sum s_i max(0, 1 - y_i w.x_i), ``total`` sum s_i."""
-    lack, square = nu * total - losses, float(w @ w)
-    return -0.5 * lack * lack / square if lack > 0.0 and square > 0.0 else 0.0
+    deficit, square = nu * total - losses, float(w @ w)
+    return -0.5 * deficit * deficit / square if deficit > 0.0 and square > 0.0 else 0.0
 
 
 @saved_as("nu_classes.state")
 @dataclass(slots=True)
 class NuState:
-    """The problem, and the state of the problem of one class that it becomes."""
+    """The problem, and the state of the equivalent one-class problem."""
 
     problem: Problem
     signed: Total[InteriorPointState]
-    """The run on rows with signs."""
+    """The state of the one-class problem of signed rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class NuClasses(Solver[NuState]):
-    """The method for two classes."""
+    """The nu-SVM for two classes, by the interior-point method for one-class problems."""
 
     inner: InteriorPoint
-    """The method for one class, which is given rows with signs."""
+    """The solver of the one-class problem of signed rows."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty, as that of ``inner``."""
+    """Empty, like that of ``inner``."""
     shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read."""
+    """False: no step is made while rows are read."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, numeric=False)
     """The hinge."""
     has_candidates: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of ``inner``, and of a copy of a block's rows."""
+        """Return the bytes of ``inner`` and of a copy of a block's rows."""
         inner = self.inner.cost(_build_signed_problem(problem), layout)
         entries = 4 * (problem.columns + 1)
         if not layout.dense:
@@ -144,11 +144,11 @@ class NuClasses(Solver[NuState]):
         return self.inner.memory_settings()
 
     def start(self, problem: Problem) -> NuState:
-        """Begin at w = 0."""
+        """Return the state at w = 0."""
         return NuState(problem, self.inner.start(_build_signed_problem(problem)))
 
     def visit(self, state: NuState, block: Block) -> None:
-        """Add the block, its rows with the signs of their classes."""
+        """Visit the block with its rows multiplied by the signs of their classes."""
         X = sign_rows(block.X, block.y, state.problem.columns, OFFSET)
         self.inner.visit(state.signed, replace(block, X=X, y=np.ones(len(block.y), np.float32), copies=None))
 
@@ -156,11 +156,11 @@ class NuClasses(Solver[NuState]):
         self.inner.set_deadline(state.signed, moment)
 
     def finish(self, state: NuState) -> Certificate:
-        """Close the pass; both bounds are those of the inner problem, which are exact."""
-        found, rho = self.inner.finish(state.signed), float(state.signed.point[-1])
-        facts = {**found.facts, "rho": rho, "equivalent_C": 1.0 / rho if rho > 0.0 else None}
-        nothing = rho <= 0.0 and state.signed.passes >= PATIENCE
-        return replace(found, final=found.final or nothing, facts=facts)
+        """Return P and D of the inner problem, which are exact."""
+        certificate, rho = self.inner.finish(state.signed), float(state.signed.point[-1])
+        facts = {**certificate.facts, "rho": rho, "equivalent_C": 1.0 / rho if rho > 0.0 else None}
+        gives_up = rho <= 0.0 and state.signed.passes >= MAX_IDLE_PASSES
+        return replace(certificate, final=certificate.final or gives_up, facts=facts)
 
     def certify(self, state: NuState) -> None:
         """Do nothing: every pass is an exact evaluation."""
@@ -170,7 +170,7 @@ class NuClasses(Solver[NuState]):
         return self.solution(state).w
 
     def solution(self, state: NuState) -> LinearSolution:
-        """Return the weights u / rho; 0 where nothing is better than u = 0."""
+        """Return the weights u / rho; 0 if nothing is better than u = 0."""
         u, rho, columns = state.signed.point[:-1], float(state.signed.point[-1]), state.problem.columns
         w = np.zeros(columns + 1)
         w[: len(u)] = u / rho if rho > 0.0 else 0.0
@@ -178,14 +178,14 @@ class NuClasses(Solver[NuState]):
 
 
 def _build_signed_problem(problem: Problem) -> Problem:
-    """Return the problem of one class that rows with signs make, the constant feature among their columns."""
-    more = problem.bias != 0.0
-    nonzeros = None if problem.nonzeros is None else problem.nonzeros + more * problem.rows
-    assert isinstance(problem.regularizer, NuMargin)  # what makes this solver of another one
+    """Return the one-class problem of signed rows, whose columns include the constant feature."""
+    constant_feature = problem.bias != 0.0
+    nonzeros = None if problem.nonzeros is None else problem.nonzeros + constant_feature * problem.rows
+    assert isinstance(problem.regularizer, NuMargin)  # ``NuMargin.adapt`` alone makes this solver
     return replace(
         problem,
         loss=CORNER,
-        columns=problem.columns + more,
+        columns=problem.columns + constant_feature,
         kind=OneClass(),
         regularizer=FreeOffset(problem.regularizer.nu),
         bias=OFFSET,

@@ -1,44 +1,44 @@
-"""One class with a free offset: a hyperplane that holds most rows away from the origin (Scholkopf et al., Neural
-Computation 13, 2001).
+"""One-class problems with a free offset: a hyperplane that separates most rows from the origin (Scholkopf et al.,
+Neural Computation 13, 2001).
 
     P(w, rho) = 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.x_i),       S = sum_i s_i,    0 < nu <= 1
     D(a)      = -1/2 ||sum_i a_i x_i||^2,       sum_i a_i = nu S,       0 <= a_i <= s_i
 
-in the units of LIBSVM; w is nu S times that of the paper, P its square times as large. At the optimum rows with w.x_i <
-rho weigh at most nu S, those with w.x_i <= rho at least as much. Both values are 0 or less, and 0 where the origin is a
-mean of rows with such a_i.
+in the units of LIBSVM; w is nu S times that of the paper, and P is (nu S)^2 times that of the paper. At the optimum the
+rows with w.x_i < rho have a weight of at most nu S, and those with w.x_i <= rho of at least nu S. P and D are 0 or
+less, and 0 if the origin is a weighted mean of the rows with such a_i.
 
-In the words of the passes rho is the weight of a constant feature of value -1 (``Problem.bias``), which is not
-regularized, and a row has the hinge with its corner at 0 of m_i = w.x_i - rho. Any (w, rho) bounds the optimum from
-above. Slopes a_i at it bound it from below once their sum T is nu S: with T above it they are scaled by nu S / T;
-below, they go so far towards their bounds s_i,
+In the passes rho is the weight of a constant feature of value -1 (``Problem.bias``), which is not regularized. The loss
+of a row is the hinge with its kink at 0, at m_i = w.x_i - rho. Any (w, rho) gives an upper bound of the optimum. The
+slopes a_i at (w, rho) give a lower bound if their sum T is nu S. If T is larger, they are scaled by nu S / T. If T is
+smaller, they are moved towards their bounds s_i,
 
     a_i + t (s_i - a_i),      t = (nu S - T) / (S - T),
 
-which takes V = sum s_i x_i beside v = sum a_i x_i. Both are feasible, for nu <= 1.
+for which V = sum s_i x_i is needed besides v = sum a_i x_i. Both are feasible for nu <= 1.
 
-**Columns stored less an offset.** Neither value is the same for rows x and for rows x - o: a hyperplane is to be far
-from 0. Rows are read as x_i - o and are x_i all the same: with rho' = rho - o.w a row's term is that of w.(x_i - o) and
-rho', and
+**Columns stored with an offset subtracted.** P and D differ between rows x and rows x - o, since the hyperplane is to
+be far from 0. If rows are stored as x_i - o, the problem is still that of x_i: with rho' = rho - o.w the term of a row
+is that of w.(x_i - o) and rho', and
 
     P(w, rho') = 1/2 ||w||^2 - nu S (rho' + o.w) + sum_i s_i max(0, rho' - w.(x_i - o)),
     D(a)       = -1/2 ||sum_i a_i (x_i - o) + nu S o||^2,
 
-as sum_i a_i = nu S: what differs is a term that is linear in w. ``FreeOffset.origin`` is o.
+as sum_i a_i = nu S. The difference is a term that is linear in w. ``FreeOffset.origin`` is o.
 
-**Rows far from 0.** With m the mean row and d the root mean square of x_i - m both values are -1/2 ||nu S m||^2 and
-something of the order of (nu S)^2 ||m|| d, which is all that tells one row from another. A gap relative to P says
-nothing of it where d is small beside ||m||: there the relative gap that is asked for is to be that much less
+**Rows far from 0.** Let m be the mean row and d the root mean square of ||x_i - m||. P and D are then -1/2 ||nu S m||^2
+plus a term of the order of (nu S)^2 ||m|| d, and only this term distinguishes rows. If d is small relative to ||m||, a
+small gap relative to P does not mean that this term is accurate. The relative tolerance is therefore reduced
 (``relative_spread``).
 
-The form without nu, 1/2 ||w||^2 + C sum s_i l(w.x_i), is a problem like any other whose rows are all +1: with u = w /
-rho it is this one for nu = sum a_i / (C S), and of the squared hinge, on the simplex, the minimum enclosing ball
-(Tsang, Kwok and Cheung, JMLR 6, 2005).
+The form without nu, 1/2 ||w||^2 + C sum_i s_i l(w.x_i), is an ordinary problem whose rows all have the sign +1. With
+u = w / rho it is this problem for nu = sum a_i / (C S). With the squared hinge, on the simplex, it is the minimum
+enclosing ball (Tsang, Kwok and Cheung, JMLR 6, 2005).
 
-Support vector data description, the smallest ball that holds most rows (SVDD; Tax and Duin, Machine Learning 54, 2004),
-has the dual sum a_i k_ii - sum a_i a_j k_ij, sum_i a_i = 1, 0 <= a_i <= C: where k(x, x) is the same for all x, as of
-rbf and laplacian kernels, it is this problem with nu = 1 / (C n), and its scores are those of this one up to a shift
-and a factor. Of other kernels it is another.
+Support vector data description, the smallest ball that contains most rows (SVDD; Tax and Duin, Machine Learning 54,
+2004), has the dual sum a_i k_ii - sum a_i a_j k_ij, sum_i a_i = 1, 0 <= a_i <= C. If k(x, x) is the same for all x, as
+for rbf and laplacian kernels, it is this problem with nu = 1 / (C n), and its scores are those of this problem up to a
+shift and a factor. For other kernels it is a different problem.
 """
 
 from __future__ import annotations
@@ -61,26 +61,26 @@ OFFSET = -1.0
 """The value of the constant feature whose weight is rho."""
 CORNER = Hinge(margin=0.0)
 """The loss of a row."""
-DEGENERATE = 1e-10
-"""An optimum below this share of that of rows of the usual length that point one way is 0 but for rounding."""
+DEGENERATE_SHARE = 1e-10
+"""An optimum below this fraction of that of rows of typical length with the same direction is 0 up to rounding."""
 
 
 FAR, LEAST_SPREAD = 10.0, 1e-4
-"""A mean of more than so many deviations from 0 is far; the least share of the gap that is asked for instead."""
+"""The number of deviations from 0 beyond which a mean counts as far, and the least factor of the tolerance."""
 
 
 def relative_spread(mean: Float64, variance: Float64) -> float:
-    """Return by which factor the relative gap has to be less for rows of such columns, (columns,), to be told from one
-    another; at most 1.
+    """Return the factor <= 1 by which the relative tolerance has to be reduced, such that rows with these means and
+    variances of columns, (columns,), can be distinguished.
     """
-    far, deviation = float(np.linalg.norm(mean)), math.sqrt(float(variance.sum()))
-    return 1.0 if far <= FAR * deviation else max(FAR * deviation / far, LEAST_SPREAD)
+    distance, deviation = float(np.linalg.norm(mean)), math.sqrt(float(variance.sum()))
+    return 1.0 if distance <= FAR * deviation else max(FAR * deviation / distance, LEAST_SPREAD)
 
 
 @saved_as("one_class.row_sums")
 @dataclass(slots=True)
 class RowSums:
-    """Sums over all rows, whatever the weights: float64, p = columns + 1."""
+    """Sums over all rows that do not depend on w. Arrays are float64; p = columns + 1."""
 
     components: int
     """p."""
@@ -91,15 +91,16 @@ class RowSums:
     largest: Largest[float] = 0.0
     """max s_i."""
     v: Total[Float64] = field(init=False)
-    """V (p,) = sum s_i x_i, the offset's feature last; of two classes (``solvers.nu``) each row with its sign."""
+    """V (p,) = sum s_i x_i, with the feature of the offset last; for two classes (``solvers.nu``) each row with its
+    sign."""
     energy: Total[float] = 0.0
-    """sum s_i ||x_i||^2, the offset's feature left out."""
+    """sum s_i ||x_i||^2, without the feature of the offset."""
 
     def __post_init__(self) -> None:
         self.v = np.zeros(self.components)
 
     def add(self, problem: Problem, block: Block, squares: Float64 | None = None) -> None:
-        """Count a block, with sum s_i x_ij^2 (p,) where it is known."""
+        """Add a block. ``squares``: its sum s_i x_ij^2 (p,), if ``energy`` is to be summed."""
         s = block.s.astype(np.float64)
         self.total += float(s.sum())
         self.squares += float(s @ s)
@@ -110,20 +111,20 @@ class RowSums:
 
     @property
     def usual(self) -> float:
-        """The mean of ||x||^2; a tiny number where all rows are 0."""
+        """The mean of ||x||^2; a tiny positive number if all rows are 0."""
         return max(self.energy / self.total if self.total else 0.0, float(np.finfo(np.float32).tiny))
 
     def facts(self) -> dict[str, float]:
-        """What the bounds on rounding need to know of weights."""
+        """Return the sums over row weights that the bounds of rounding errors need."""
         return {"weight": self.total, "squared_weights": self.squares, "largest_weight": self.largest}
 
 
 @dataclass(frozen=True, slots=True)
 class NuRegularizer(Regularizer):
-    """Regularizers that have - nu S rho in the place of a margin, so that sum a_i is nu S."""
+    """Regularizers with the term - nu S rho instead of a margin of 1, so that sum a_i is nu S."""
 
     nu: float
-    """The share of sum s_i that a sums up to."""
+    """sum a_i as a fraction of sum s_i."""
     is_squared_norm: ClassVar[bool] = False
     has_scale: ClassVar[bool] = False
 
@@ -140,10 +141,10 @@ class NuRegularizer(Regularizer):
 @saved_as("regularizer.free_offset")
 @dataclass(frozen=True, slots=True)
 class FreeOffset(NuRegularizer):
-    """1/2 ||w||^2 - nu S rho, of one class."""
+    """1/2 ||w||^2 - nu S rho, for one-class problems."""
 
     origin: Float64 | None = field(default=None, compare=False, repr=False)
-    """(columns,) o, the rows of the problem less the rows that are read; None: they are the same."""
+    """(columns,) the offset o that was subtracted from the stored rows; None: 0."""
     refusal: ClassVar[str] = "has no free offset, required by one-class with nu"
     instead: ClassVar[str] = "--C in place of --nu, which every solver takes, or "
 
@@ -157,7 +158,7 @@ class FreeOffset(NuRegularizer):
         return Bounds(objective.value(w), plain.scale, objective.dual(0.0, v))
 
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
-        """Return twice nu S rho, which P has with a minus."""
+        """Return 2 nu S rho, the size of the cancellation in P because of the term - nu S rho."""
         rho = abs(float(w[-1]))
         if self.origin is not None:
             rho += float(np.abs(self.origin) @ np.abs(w[:-1]))
@@ -176,23 +177,23 @@ class FreeOffset(NuRegularizer):
 
 @dataclass(frozen=True, slots=True)
 class OffsetObjective(Regularizer):
-    """The same once the sums over all rows are known."""
+    """The objective of ``FreeOffset``, given the sums over all rows."""
 
     nu: float
-    """The share of the weight that a sums up to."""
+    """sum a_i as a fraction of sum s_i."""
     rows: RowSums
     """The sums over all rows."""
     origin: Float64 | None = None
-    """(p - 1,) o, what is taken from every row that is read; None: nothing is."""
+    """(p - 1,) the offset o that was subtracted from the stored rows; None: 0."""
 
     @property
     def mass(self) -> float:
-        """What a_i sum up to, nu S."""
+        """The sum of the a_i, nu S."""
         return self.nu * self.rows.total
 
     @property
     def usual(self) -> float:
-        """The mean of ||x||^2 of the rows as they are, not as they are read."""
+        """The mean of ||x||^2 of the original rows, with o added to the stored ones."""
         if self.origin is None:
             return self.rows.usual
         mean = self.rows.v[:-1] / self.rows.total if self.rows.total else np.zeros(len(self.origin))
@@ -208,33 +209,31 @@ class OffsetObjective(Regularizer):
         return -0.5 * float(inner @ inner)
 
     def value(self, w: Float64) -> float:
-        """1/2 ||w||^2 - nu S (rho' + o.w), w (p,) with rho' last."""
-        held = float(w[-1]) if self.origin is None else float(w[-1]) + float(self.origin @ w[:-1])
-        return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * held
+        """Return 1/2 ||w||^2 - nu S (rho' + o.w), w (p,) with rho' last."""
+        rho = float(w[-1]) if self.origin is None else float(w[-1]) + float(self.origin @ w[:-1])
+        return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * rho
 
-    def _with_origin(self, inner: Float64) -> Float64:
-        """Return sum a_i x_i of the rows as they are, for a_i that sum up to nu S; ``inner`` is that of the rows as
-        they are read.
-        """
-        return inner if self.origin is None else inner + self.mass * self.origin
+    def _with_origin(self, v: Float64) -> Float64:
+        """Return sum a_i x_i of the original rows, given ``v``, the same sum of the stored rows, for sum a_i = nu S."""
+        return v if self.origin is None else v + self.mass * self.origin
 
     def dual(self, gain: float, v: Float64) -> float:
-        """D of slopes with v = sum a_i x_i (p,), made feasible; ``gain`` is 0 for this loss."""
+        """Return D of the slopes with v = sum a_i x_i (p,), made feasible; ``gain`` is 0 for this loss."""
         del gain
         return self.dual_of(OFFSET * float(v[-1]), v[:-1], self.rows.v[:-1])
 
-    def dual_of(self, found: float, v: Float64, whole: Float64) -> float:
-        """D of slopes that sum up to ``found``, v = sum a_i x_i, made feasible; ``whole`` is sum s_i x_i."""
-        if found >= self.mass:
-            inner = v * (self.mass / found) if found > 0.0 else v
+    def dual_of(self, total: float, v: Float64, V: Float64) -> float:
+        """Return D of slopes a_i with the sum ``total``, made feasible; v = sum a_i x_i, V = sum s_i x_i."""
+        if total >= self.mass:
+            feasible_v = v * (self.mass / total) if total > 0.0 else v
         else:
-            t = (self.mass - found) / (self.rows.total - found)
-            inner = v + t * (whole - v)
-        inner = self._with_origin(inner)
-        return -0.5 * float(inner @ inner)
+            t = (self.mass - total) / (self.rows.total - total)
+            feasible_v = v + t * (V - v)
+        feasible_v = self._with_origin(feasible_v)
+        return -0.5 * float(feasible_v @ feasible_v)
 
     def is_degenerate(self, dual: float) -> bool:
-        """Whether the optimum, which is ``dual`` at least, is 0 but for rounding: no hyperplane holds rows off the
-        origin.
+        """Return whether the optimum, of which ``dual`` is a lower bound, is 0 up to rounding: no hyperplane separates
+        rows from the origin.
         """
-        return dual >= -0.5 * DEGENERATE * self.mass * self.mass * self.usual
+        return dual >= -0.5 * DEGENERATE_SHARE * self.mass * self.mass * self.usual

@@ -248,7 +248,7 @@ def test_decomposition_bound_of_rounding_counts_every_row_of_a_pass(loss: Any) -
         add_to_bounds(state, block, rows_of(state, block))
     x = (1.0 if loss.numeric() else y.astype(float)) * alpha
     targets = np.abs(x) @ np.abs(y.astype(float)) if loss.numeric() else 0.0
-    assert state.support_met == np.count_nonzero(x)
+    assert state.visited_support == np.count_nonzero(x)
     assert state.square == pytest.approx(x @ f, rel=1e-12)
     assert state.weight == pytest.approx(np.abs(alpha).sum(), rel=1e-12)
     assert state.absolute == pytest.approx(np.abs(x) @ np.abs(f) + targets, rel=1e-12)

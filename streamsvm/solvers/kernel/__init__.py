@@ -1,11 +1,12 @@
-"""Kernel machines without features: kernel values are computed when they are needed.
+"""Kernel machines with exact kernels: kernel values are computed when they are needed, without a feature map.
 
-- ``decomposition``: C-SVC, regression and one class with a free bias: which violating rows form the next pool
-- ``pool``: rows in memory and the quadratic problem they make; ``smo``: that problem solved, by pairs of variables and by
-  linear systems of all free ones
+- ``decomposition``: classification, regression and one-class problems with a free bias: the choice of the rows of a
+  pool
+- ``pool``: rows in memory and their quadratic problem; ``smo``: its solution by pairs of variables and by linear
+  systems in all free ones
 - ``simplex``: the L2-SVM on the unit simplex: passes and pools of ``blended`` (pairs in an active set) and
   ``frank_wolfe`` (Frank-Wolfe, away steps, swaps, PARTAN)
-- ``active_set``: few rows, their Gram matrix in memory, exact
-- ``cache``: a cache of kernel columns; ``rounding``: bounds of the error of P and D
+- ``active_set``: an exact solver for few rows, with their Gram matrix in memory
+- ``cache``: a cache of kernel columns; ``rounding``: bounds of the rounding errors of P and D
 - ``reduced_set``: a machine with fewer support vectors
 """

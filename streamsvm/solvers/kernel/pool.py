@@ -1,9 +1,9 @@
-"""A pool: rows held in memory with all a kernel solver knows of them, and the quadratic problem they make together.
+"""A pool: rows in memory with their variables, and the quadratic problem in these variables.
 
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high,     M_ij = z_i z_j (k_ij + b) + ridge_i
 
-with the rows outside the pool held fixed. Reading the data is what costs; the more rows a pool holds, the fewer
-readings there are. ``smo.py`` solves it.
+with the x of rows outside the pool fixed. ``smo.py`` solves it. Reading the data is the main cost, and the more rows a
+pool holds, the fewer passes are necessary.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from streamsvm.rows import Float64, Int64, Rows, row_stack
 from streamsvm.types import Kernel
 
 MIN_POOL = 1024
-"""Rows of the smallest pool that is of use: scarce memory makes it no smaller."""
+"""Number of rows of the smallest useful pool; scarce memory does not reduce it further."""
 ROW_BYTES = 8 * 8
-"""Bytes a row of a pool takes beside its features."""
+"""Bytes per row of a pool besides its features."""
 
 
 @saved_as("kernel.form")
 class Form(NamedTuple):
-    """The matrix of a pool's problem, apart from what its rows say: k(x, z) + constant."""
+    """The kernel matrix of a problem: k(x, z) + constant, and the arithmetic of its values."""
 
     kernel: Kernel
     columns: int
-    """Columns of a row, without a constant feature."""
+    """Number of columns of a row, without a constant feature."""
     constant: float = 0.0
-    """Added to every kernel value: the square of a regularized bias, 0 where the bias is free."""
+    """Added to every kernel value: the square of a regularized bias; 0 if the bias is free."""
     arithmetic: int = SINGLE
     """The arithmetic of kernel values (``compute/kernel_values/rounding.py``)."""
 
@@ -43,29 +43,29 @@ class Form(NamedTuple):
 @saved_as("kernel.working_set")
 @dataclass(slots=True)
 class Pool:
-    """Rows and, per row, float64: z, ridge, low, high, p as above; x; v = p - Mx, the negative gradient."""
+    """Rows, and float64 arrays with a value per row: z, ridge, low, high, p as above; x; v = p - Mx."""
 
     X: Rows
-    """The rows as the kernel sees them, copied unless they are those of the block being visited."""
+    """The rows. They are copies, except in the pool of a block that is being visited."""
     index: Int64
     """Global row numbers."""
     sign: Float64
     """z."""
     ridge: Float64
-    """Added to the diagonal of M, at least 0."""
+    """The terms >= 0 added to the diagonal of M."""
     low: Float64
     high: Float64
-    """Bounds of x, infinite where there is none; both are 0 for a row of weight 0."""
+    """The bounds of x, infinite if there is none. Both are 0 for rows with weight 0."""
     p: Float64
     """The linear term; 0 on the simplex."""
     x: Float64
-    """The coordinates: y_i a_i for decomposition, a_i on the simplex, coefficients in a reduced model."""
+    """The variables: y_i a_i for decomposition, a_i on the simplex, coefficients in a reduced set."""
     v: Float64
     """p - Mx, the negative gradient; on the simplex it is -g."""
 
     @property
     def columns(self) -> tuple[Array, ...]:
-        """All fields but the features, in their order."""
+        """All fields except the features, in their order."""
         return self.index, self.sign, self.ridge, self.low, self.high, self.p, self.x, self.v
 
     @property
@@ -75,12 +75,12 @@ class Pool:
 
 
 def select_rows(pool: Pool, chosen: Array) -> Pool:
-    """Return the rows at some places, copied."""
+    """Return a pool of copies of the rows at the positions ``chosen``."""
     return Pool(take_rows(pool.X, chosen), *(column[chosen] for column in pool.columns))
 
 
 def join_pools(parts: list[Pool]) -> Pool:
-    """Return the rows of several pools that have no row in common."""
+    """Return one pool of the rows of several pools that have no row in common."""
     columns = zip(*(part.columns for part in parts), strict=True)
     return Pool(row_stack([part.X for part in parts]), *map(np.concatenate, columns))
 
@@ -92,8 +92,8 @@ def sort_rows(pool: Pool) -> Pool:
 
 
 def extremes(pool: Pool) -> tuple[float, float]:
-    """Return max v over the x that may grow, min v over those that may shrink; optimal where the first
-    is not larger.
+    """Return max v over the rows whose x may grow, and min v over the rows whose x may shrink. x is optimal if the
+    first is not larger than the second.
     """
     top = np.max(pool.v, where=pool.x < pool.high, initial=-np.inf)
     bottom = np.min(pool.v, where=pool.x > pool.low, initial=np.inf)
@@ -101,20 +101,22 @@ def extremes(pool: Pool) -> tuple[float, float]:
 
 
 def violation(pool: Pool) -> float:
-    """Return by how much the optimality conditions are violated; not above 0 at the optimum."""
+    """Return the violation of the optimality conditions, which is at most 0 at the optimum."""
     top, bottom = extremes(pool)
     return top - bottom
 
 
 def row_violations(pool: Pool, threshold: float) -> Float64:
-    """Return how far each row violates the optimality conditions at this threshold (n,); below 0 where it does not."""
+    """Return the violation of the optimality conditions by each row (n,), given the threshold; negative for rows that
+    do not violate them.
+    """
     grow = np.where(pool.x < pool.high, pool.v - threshold, -np.inf)
     shrink = np.where(pool.x > pool.low, threshold - pool.v, -np.inf)
     return np.maximum(grow, shrink)
 
 
 def worst_rows(pool: Pool, count: int, growing: float = 0.5) -> Int64:
-    """Return the places of the rows that violate most, at most ``count``; a share ``growing`` of them are to grow."""
+    """Return the positions of the ``count`` worst violators; for the fraction ``growing`` of them x is to grow."""
     if count >= pool.size:
         return np.arange(pool.size)
     grow = np.where(pool.x < pool.high, pool.v, -np.inf)
@@ -125,5 +127,5 @@ def worst_rows(pool: Pool, count: int, growing: float = 0.5) -> Int64:
 
 
 def no_support_error() -> UsageError:
-    """Return the error of a run whose passes ended before any could find support rows."""
+    """Return the error of a fit that stopped before any pass could find support rows."""
     return UsageError("the pass limit left no pass that finds support rows", hint="allow at least two: --max-passes 2")

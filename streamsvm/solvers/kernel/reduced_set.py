@@ -1,13 +1,14 @@
-"""The reduced set: a kernel machine with fewer points, close to the one that was found.
+"""The reduced set: a kernel machine with fewer points that approximates the one found.
 
-Given f on the support, or on a sample S of it, and kept rows M among them, the coefficients c of g = sum_j c_j k(.,
-x_j) minimize what a difference costs where a loss with curvature 1 is paid on the support,
+Let f be the function on the support or on a sample S of it, and M the rows of S that are kept. The coefficients c of
+g = sum_j c_j k(., x_j) minimize the increase of the objective for a loss with curvature 1 on the support,
 
     1/2 ||f - g||^2 + C/2 sum_i (f_i - g_i)^2,     so that     (K_MM + C share K_SM'K_SM) c = f_M + C share K_SM'f_S
 
-with share = support rows / rows of S. The first term alone is the projection on the span (Schoelkopf et al. 1999,
-reduced sets, with the points fixed), which interpolates f at the points and lets it go between them; dropping small
-coefficients leaves a machine made of outliers. Rows are drawn with the probability |w_i|; float64, a small ridge.
+with share = support rows / rows of S. The first term alone would give the projection on the span (Schoelkopf et al.
+1999, reduced sets, with the points fixed), which interpolates f at the points and is far from f between them. Dropping
+small coefficients would leave a machine made of outliers. Rows are drawn with probabilities proportional to |w_i|. The
+system is solved in float64 with a small ridge.
 """
 
 from __future__ import annotations
@@ -23,31 +24,33 @@ from streamsvm.solvers.kernel.pool import Form, Pool, select_rows
 from streamsvm.types import Block
 
 RELATIVE_RIDGE = 1e-6
-"""Added to the diagonal, relative to its largest entry: float32 kernel values are no better than that."""
+"""Added to the diagonal, relative to its largest entry, since float32 kernel values are not more accurate."""
 GOLDEN_RATIO = 0.6180339887498949
-"""Its multiples modulo 1 fill the unit interval evenly."""
+"""A number whose multiples modulo 1 fill the unit interval evenly."""
 SAMPLE_PER_POINT = 4
-"""Rows of S for each point that is kept."""
+"""Number of rows of S for each kept row."""
 TILE_ROWS = 512
 MaxSupport = Annotated[
     int,
     Option(
-        "At most so many rows in the model, fitted to the whole one; a last pass computes its gap. 0: all. See --max-support.",
+        "Maximum number of support rows of the model. A smaller model is fitted to the full one, and a last pass "
+        "computes its gap. 0: no limit. See --max-support.",
         bounds=Bounds(least=0),
     ),
 ]
 
 
 def reduced_set_bytes(count: int) -> int:
-    """Return the bytes ``fit_reduced_set`` needs beside rows, for this many points."""
+    """Return the bytes that ``fit_reduced_set`` needs for ``count`` points, besides the rows."""
     return 24 * count**2 + 8 * TILE_ROWS * count
 
 
 def draw_by_weight(index: Int64, weights: Float64, count: int) -> Int64:
-    """Return at most ``count`` places, in order, drawn with probability proportional to |w_i| (Efraimidis, Spirakis
-    2006).
+    """Return at most ``count`` positions, in order, drawn with probabilities proportional to |w_i| (Efraimidis,
+    Spirakis 2006).
 
-    The random number of a row is a function of its global number alone, so that a draw from draws is a draw from all.
+    The random number of a row is a function of its global number alone, so that drawing from draws is the same as
+    drawing from all rows.
     """
     if len(index) <= count:
         return np.arange(len(index))
@@ -56,9 +59,10 @@ def draw_by_weight(index: Int64, weights: Float64, count: int) -> Int64:
 
 
 def fit_reduced_set(support: Pool, values: Float64, form: Form, count: int, importance: float) -> Pool:
-    """Return ``count`` rows of the support, x the coefficients of the shorter machine (signs included).
+    """Return ``count`` rows of the support, whose x are the coefficients of the reduced machine, signs included.
 
-    ``values``: f, without intercept, at the rows given; ``importance``: C times the support rows each stands for.
+    ``values``: f without the intercept at the rows of ``support``. ``importance``: C times the number of support rows
+    that each of these rows stands for.
     """
     chosen = draw_by_weight(support.index, support.x, count)
     kept = select_rows(support, chosen)
@@ -79,7 +83,7 @@ def fit_reduced_set(support: Pool, values: Float64, form: Form, count: int, impo
 
 
 def evaluate_reduced_set(reduced: Pool, form: Form, block: Block) -> tuple[Float64, float]:
-    """Return the decision values of the shorter machine on a block (n,), and the block's part of its squared norm."""
+    """Return the decision values (n,) of the reduced machine on a block, and the block's term of its squared norm."""
     f = np.full(len(block.y), form.constant * float(reduced.x.sum()))
     expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f, form.arithmetic)
     mine, places = block.members(reduced.index)

@@ -1,21 +1,22 @@
-"""How far rounding can have moved the primal and dual values of a kernel machine.
+"""Bounds of the rounding errors of P and D of a kernel machine.
 
-With coefficients x on points z_j and K known up to ``delta`` an entry (``compute/kernel_values/rounding.py``), decision
-values f = K x are off by at most
+With coefficients x on points z_j, and K known up to ``delta`` per entry (``compute/kernel_values/rounding.py``), the
+error of the decision values f = K x is at most
 
     E = (delta + m eps max|k|) sum |x_j|,     eps = 2^-53,
 
-m points; the second term is that of the float64 sum over them. Hence, the sums over n rows being float64 as well,
+for m points. The second term is that of the float64 sum over the points. The sums over n rows are float64 as well,
+hence
 
     |x'Kx - fl(x'Kx)| <= E sum |x_j| + n eps sum |x_i f_i|
-    L(f) = sum C_i l(y_i f_i) is at most what it is where every margin is less by E, plus n eps L,
+    L(f) = sum C_i l(y_i f_i) is at most its value with every margin reduced by E, plus n eps L,
 
-the losses being monotone in the margin, or convex in the residual: they are summed twice, at the margins found and at
-those less by E, for residuals at the worse of f - E and f + E. P = 1/2 x'Kx + L and D = sum (a_i - conjugate(a_i)) -
-1/2 x'Kx follow; the terms of the first sum of D are given numbers.
+because losses are monotone in the margin, or convex in the residual. They are summed twice, at the computed margins and
+at these minus E (for residuals, at the worse of f - E and f + E). Bounds for P = 1/2 x'Kx + L and
+D = sum (a_i - conjugate(a_i)) - 1/2 x'Kx follow; the terms of the first sum of D are exact.
 
-A row that has no coefficient and costs nothing even where its margin is less by E adds nothing to P or D. So the
-evaluation that is certified computes f in float64 of the other rows alone.
+A row without a coefficient whose loss is 0 even at a margin reduced by E adds nothing to P or D. The certified
+evaluation therefore computes f in float64 at the other rows alone.
 """
 
 from __future__ import annotations
@@ -38,22 +39,23 @@ from streamsvm.types import Problem
 
 EPS = 2.0**-53
 NEGLIGIBLE_SHARE = 1e-3
-"""Rounding of P and D by this share of the tolerance makes no difference."""
+"""Rounding errors of P and D below this fraction of the tolerance are negligible."""
 MAX_MARGIN_ERROR = 1e-2
-"""Where a row's largest coefficient times the error of a float32 kernel value is more, the solver works in float64."""
+"""If the largest coefficient of a row times the error of a float32 kernel value exceeds this, the solver works in
+float64."""
 FLOAT64_TOLERANCE = 1e-9
 """For tolerances below this the solver works in float64 from the first pass."""
 
 
 def extend_reach(reach: Reach | None, X: Rows) -> Reach:
-    """Return the reach of these rows and of those before."""
-    found = reach_of(X, squares_of(X, float))
-    return found if reach is None else reach.join(found)
+    """Return the reach of the rows X and of the rows before, whose reach is ``reach``."""
+    reach_of_rows = reach_of(X, squares_of(X, float))
+    return reach_of_rows if reach is None else reach.join(reach_of_rows)
 
 
 def choose_form(problem: Problem, constant: float = 0.0) -> Form:
-    """Return the form of a problem's matrix, in the arithmetic that typical rows ask for."""
-    assert problem.kernel is not None  # a kernel solver is given problems of one
+    """Return the form of a problem's matrix, in the arithmetic that typical rows require."""
+    assert problem.kernel is not None  # problems of a kernel solver have a kernel
     form = Form(problem.kernel, problem.columns, constant)
     if problem.reach is None:
         return form
@@ -74,15 +76,13 @@ def certified_form(form: Form, reach: Reach | None, enough: float = ENOUGH) -> F
 
 
 def negligible_error(problem: Problem, primal: float, weight: float) -> float:
-    """Return the error of a kernel value that is negligible: times (sum |x_j|)^2 it is NEGLIGIBLE_SHARE of the gap
-    allowed.
-    """
+    """Return the negligible error of a kernel value: times (sum |x_j|)^2 it is NEGLIGIBLE_SHARE of the allowed gap."""
     square = weight * weight
     return max(ENOUGH, NEGLIGIBLE_SHARE * problem.tolerance * abs(primal) / square) if square > 0.0 else ENOUGH
 
 
 def error_of_values(form: Form, reach: Reach | None, points: int, weight: float) -> float:
-    """Return E of an expansion in this many points with coefficients of this sum of absolute values."""
+    """Return E of an expansion with ``points`` points whose absolute coefficients have the sum ``weight``."""
     if reach is None or weight == 0.0:
         return 0.0
     sums = (points + 2) * EPS * (form.kernel.largest(reach) + form.constant)
@@ -92,20 +92,23 @@ def error_of_values(form: Form, reach: Reach | None, points: int, weight: float)
 def bound_rounding(
     problem: Problem, error: float, weight: float, absolute: float, losses: tuple[float, float]
 ) -> float:
-    """Return a bound of the rounding of P and of D.
+    """Return a bound of the rounding errors of P and of D.
 
-    Given: E, sum |x_j|, sum |x_i f_i|, and the losses at the margins found and at those less by E.
+    ``error``: E. ``weight``: sum |x_j|. ``absolute``: sum |x_i f_i|. ``losses``: the loss sums at the computed margins
+    and at these minus E.
     """
-    found, upper = losses
+    computed, upper = losses
     square = 0.5 * (error * weight + 2 * problem.rows * EPS * absolute)
-    return square + max(upper - found, 0.0) + 2 * problem.rows * EPS * (upper + weight + absolute)
+    return square + max(upper - computed, 0.0) + 2 * problem.rows * EPS * (upper + weight + absolute)
 
 
 def needs_certified_form(problem: Problem, primal: float, rounding: float) -> bool:
-    """Return whether this much rounding calls for an evaluation in the arithmetic of certificates."""
+    """Return whether the bound ``rounding`` is so large that an evaluation in the arithmetic of certificates is
+    needed.
+    """
     return not rounding <= SHARE * problem.tolerance * abs(primal)
 
 
 def select_same_form(states: list[Any]) -> list[Any]:
-    """Return those states whose kernel values are evaluated as the first one's are."""
+    """Return the states with the same kernel and arithmetic as the first one."""
     return [state for state in states if state.form == states[0].form]

@@ -1,23 +1,24 @@
-"""The L2-SVM on the simplex: the passes, and the pool between them, of all methods that work in memory on it.
+"""The L2-SVM on the simplex: passes and pools of all methods for it, which make their steps in memory.
 
     min_a  f(a) = 1/2 a'Ka   subject to  sum a = 1,  a >= 0,      K_ij = y_i y_j (k_ij + bias^2) + [i = j] / (2 C s_i)
 
-It is the dual of P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, k the margin of the loss (1 by default), the bias
-a regularized constant feature. The dual of P at t a, sum a = 1, is D = k t - t^2 f(a); the best t
-is k / (2 f), so that D = k^2 / (4 f): minimizing f maximizes D, whatever k. With w = t sum_i a_i y_i phi_i the margins
-are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2 f - min
-g is the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
+It is the dual of P(w) = 1/2 ||w||^2 + C sum_i s_i max(0, k - m_i)^2, where k is the margin of the loss (1 by default)
+and the bias is a regularized constant feature. The dual value at t a, sum a = 1, is D = k t - t^2 f(a). The best t is
+k / (2 f), for which D = k^2 / (4 f): minimizing f maximizes D, whatever k is. With w = t sum_i a_i y_i phi_i the
+margins are m_i = t (g_i - a_i / (2 C s_i)), g = Ka, hence m_i + t a_i / (2 C s_i) >= t min g = k - t gap, where gap = 2
+f - min g is the Frank-Wolfe gap. Scaled by k / (k - t gap) this point is feasible for P:
 
     D <= P* <= D / (1 - gap / (2 f))^2,     so that the relative gap is at most about gap / f.
 
-Two gaps are therefore known after every pass: the simplex gap, which bounds f - f* (``epsilon``, the Frank-Wolfe
-papers' criterion; f is of the order 1 / n, so 1e-4 is a loose one), and (P - D) / P with P summed over all rows.
-The papers' K has [i = j] / C in it, which is P with C / 2: loss 1/2 xi^2. Their C is twice ours.
+Every pass computes two gaps: the simplex gap, which bounds f - f* (``epsilon``, the criterion of the Frank-Wolfe
+papers; as f is of the order 1 / n, 1e-4 is a loose one), and (P - D) / P with P summed over all rows. The K of the
+papers contains [i = j] / C, which is P with C / 2 (the loss 1/2 xi^2). Their C is twice ours.
 
-*A pass* recomputes g of every row from the support, so that certificates contain no rounding of recursions, and offers
-rows with a small g. *Between two passes* a method (``blended.py``, ``frank_wolfe.py``) works on a pool: the support and
-the rows offered. A pool of all rows is solved to the tolerance, a smaller one to a share of the gap over all rows, and
-the next pool has other rows. Rows with weight at the end are the support, of which ``keep`` rows at most stay.
+*A pass* recomputes g of every row from the support, so that certificates contain no rounding errors of recursions, and
+offers rows with a small g. *Between two passes* a method (``blended.py``, ``frank_wolfe.py``) works on a pool, which
+consists of the support and the offered rows. A pool of all rows is solved to the tolerance. A smaller one is solved to
+a fraction of the gap over all rows, and the next pool has other rows. The rows with weight at the end are the support,
+of which at most ``keep`` rows stay.
 """
 
 from __future__ import annotations
@@ -86,57 +87,57 @@ from streamsvm.types import (
 from streamsvm.types.state import Largest, Own, Seen, Smallest, Total, begin_part, clear_totals, merge_states
 
 POOL_SHARE = 0.1
-"""A pool that does not hold all rows is optimized to this share of the gap found over all of them."""
+"""A pool that does not hold all rows is optimized to this fraction of the gap over all rows."""
 STALL_POOLS = 12
-"""The run ends where the gap has stalled over this many pools of all rows."""
+"""Number of pools of all rows without progress after which the solver stops."""
 STALLED_PRUNING_RATIO = 0.99
-"""The run ends after a pass in which rows of the support were dropped and f fell by less than one percent."""
+"""The solver stops if rows of the support were dropped and f is not below this multiple of f before."""
 TRAJECTORY_RATIO = 1.1
-"""An entry of the trajectory is made whenever the iterations have grown by this factor."""
+"""Growth factor of the number of iterations between two entries of the trajectory."""
 
 Choose = Callable[[Int64, Float64, int], Int64]
-"""Returns the places of so many rows, by their global numbers and v."""
+"""Returns the positions of a given number of rows, chosen by their global numbers and v."""
 
 
 @saved_as("kernel.candidates")
 @dataclass(slots=True)
 class Candidates:
-    """Rows put forward for the next pool, with their v = -g."""
+    """The rows offered for the next pool, with their v = -g."""
 
     capacity: int
-    """Rows that are taken in the end; each pass may double it, up to the pool's size."""
+    """Number of rows that are taken. Each pass may double it, up to the size of the pool."""
     parts: Total[list[Pool]] = field(default_factory=list)
-    """A part for each block, until there are too many."""
+    """The offered rows, one part for each block until there are too many."""
 
     @property
     def size(self) -> int:
-        """Rows put forward so far, in all parts."""
+        """Number of rows offered so far."""
         return sum(part.size for part in self.parts)
 
-    def add(self, rows: Pool, among: Int64, choose: Choose) -> None:
-        """Offer the rows of a block whose places are ``among``, or those that are chosen from them."""
-        if len(among) > self.capacity:
-            among = np.sort(among[choose(rows.index[among], rows.v[among], self.capacity)])
-        self.parts.append(select_rows(rows, among))
+    def add(self, rows: Pool, places: Int64, choose: Choose) -> None:
+        """Offer the rows of a block at ``places``, or a choice of them if they are more than ``capacity``."""
+        if len(places) > self.capacity:
+            places = np.sort(places[choose(rows.index[places], rows.v[places], self.capacity)])
+        self.parts.append(select_rows(rows, places))
         self.shorten(choose)
 
     def shorten(self, choose: Choose) -> None:
-        """Drop rows that would not be taken, once there are twice as many as are taken."""
+        """Drop the rows that would not be taken, if more than twice the ``capacity`` were offered."""
         if self.size > 2 * self.capacity:
             self.take(choose)
 
     def take(self, choose: Choose) -> Pool:
-        """Return the rows that are taken of all that were offered; forget the others."""
-        every = join_pools(self.parts)
-        if every.size > self.capacity:
-            every = select_rows(every, np.sort(choose(every.index, every.v, self.capacity)))
-        self.parts = [every]
-        return every
+        """Choose at most ``capacity`` of the offered rows, drop the others, and return the chosen ones."""
+        rows = join_pools(self.parts)
+        if rows.size > self.capacity:
+            rows = select_rows(rows, np.sort(choose(rows.index, rows.v, self.capacity)))
+        self.parts = [rows]
+        return rows
 
 
 @saved_as("simplex.reached")
 class SeenGap(NamedTuple):
-    """The gap and f at which a method in memory stopped, over the rows in memory or those drawn."""
+    """The gap and f at which a method in memory stopped, over the rows in memory or a sample of them."""
 
     gap: float
     """2 f - min g over those rows."""
@@ -146,136 +147,138 @@ class SeenGap(NamedTuple):
 
 @saved_as("simplex.target")
 class Target(NamedTuple):
-    """When a method in memory may stop: at a gap of ``epsilon``, of ``relative`` f, or of both ``most``
-    and ``fair`` f.
+    """The gap at which a method in memory may stop: ``epsilon``, ``relative`` f, or the smaller of ``most`` and
+    ``fair`` f.
     """
 
     epsilon: float
-    """An absolute gap that is small enough; 0: none is."""
+    """A sufficient absolute gap; 0: none."""
     relative: float
-    """A gap of this share of f is small enough."""
+    """A sufficient gap, as a fraction of f."""
     most: float = 0.0
-    """For a pool of some of the rows: a gap that is small enough if it is also at most ``fair`` f."""
+    """For a pool of some of the rows: a gap that is sufficient if it is also at most ``fair`` f."""
     fair: float = 0.0
-    """The share of f that ``most`` may not exceed."""
+    """The fraction of f that limits ``most``."""
 
     def allowed_gap(self, f: float) -> float:
-        """Return the gap that is small enough at f."""
+        """Return the sufficient gap at f."""
         return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
 
 
 @saved_as("simplex.work")
 @dataclass(slots=True)
 class PoolWork:
-    """A pool that a method is working on between two passes."""
+    """A pool on which a method works between two passes."""
 
     pool: Pool
-    """The rows of the support and those that have come in, in order."""
+    """The rows of the support and the added rows, in order."""
     target: Target
     before: float
-    """f when the pool was made."""
+    """f at the start of the pool."""
     left: int
-    """Iterations, or working sets, that may still be made."""
+    """Number of iterations, or working sets, that are left."""
     pruned: bool = False
-    """Whether rows were dropped, and the method works on the others."""
+    """Whether support rows were dropped because of ``keep``, and the method works on the others."""
     method: Any = None
-    """The method's own state, a dataclass; None before its first step."""
+    """The state of the method, a dataclass; None before its first step."""
 
 
 @saved_as("simplex.state")
 @dataclass(slots=True)
 class SimplexState:
-    """The support, the sums of the pass under way, the work before the next one, and what is reported of it."""
+    """The state of solvers on the simplex: the support, the sums of the pass, the work before the next pass, and the
+    trajectory.
+    """
 
     problem: Problem
     form: Form
-    """The matrix of the problem and the arithmetic of kernel values, which a later pass may make float64."""
+    """The kernel matrix of the problem and the arithmetic of its values, which a later pass may change to float64."""
     candidates: Total[Candidates]
-    """Rows outside the support that are put forward for the next pool."""
+    """Rows outside the support that are offered for the next pool."""
     support: Pool | None = None
-    """The rows with a_i > 0, by number; x = a, v = -g as the last pass found it. None: nothing is known yet."""
+    """The rows with a_i > 0 by number; x = a, and v = -g as of the last pass. None before the first pool."""
     square: Total[float] = 0.0
-    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2."""
+    """a'(K - ridge)a = ||sum a_i y_i phi_i||^2, summed over the rows visited in this pass."""
     ridge: Total[float] = 0.0
-    """sum ridge_i a_i^2 over the rows met, so that 2 f is this and ``square`` together."""
+    """sum ridge_i a_i^2 over the rows visited in this pass; ``square + ridge`` is 2 f."""
     f: float = 0.0
-    """1/2 a'Ka, from the last pass or from the method's work since."""
+    """1/2 a'Ka, from the last pass or from the work in memory since."""
     lowest: Smallest[float] = np.inf
-    """The smallest g of the rows met in the pass that may have weight."""
+    """The smallest g of the rows visited in this pass that may have weight."""
     losses: Total[Float64] = field(default_factory=lambda: np.zeros(1))
-    """(1,) sum C s_i l(m_i) of the model t a, or of the reduced set, over the rows met."""
+    """(1,) sum C s_i l(m_i) of the model t a, or of the reduced set, over the rows visited in this pass."""
     gap: float = np.inf
     """2 f - min g over all rows, as of the last pass; inf before the first."""
     seen: float = np.inf
-    """The gap at which the method in memory stopped; ``gap`` is that over all rows."""
+    """The gap over the rows in memory at which the method stopped."""
     shared_values: Own[Float64 | None] = None
-    """Decision values of the rows that are visited next, without the constant, if they were evaluated for several
-    problems."""
+    """Decision values of the rows visited next, without the constant, if they were evaluated for several problems at
+    once."""
     certifying: bool = False
-    """Whether the pass only evaluates: no rows are put forward."""
+    """Whether the pass only evaluates and offers no rows."""
     deadline: float = math.inf
-    """The moment of ``time.perf_counter`` at which the work in memory ends."""
+    """The time of ``time.perf_counter`` at which work in memory must stop."""
     passes: int = 0
-    """Passes that were closed."""
+    """Number of completed passes."""
     iterations: int = 0
-    """Iterations of the method in memory since the run began."""
+    """Number of iterations of the method in memory, over the whole fit."""
     reduced: Pool | None = None
-    """The reduced set, when its primal is summed; x its coefficients."""
+    """The reduced set, with its coefficients as x, from the pass that evaluates it on."""
     reduced_square: Total[float] = 0.0
-    """The squared norm of the reduced set, summed over the rows met."""
+    """The squared norm of the reduced set, summed over the rows visited in this pass."""
     stopped: bool = False
-    """Whether the method in memory has met a stopping criterion of its own; the next pass certifies."""
+    """Whether the method in memory has met its stopping criterion, so that the next pass certifies the result."""
     began: float = field(default_factory=time.perf_counter)
-    """When the trajectory's clock began."""
+    """The time at which the clock of the trajectory started."""
     trajectory: list[list[float]] = field(default_factory=list)
-    """Per entry: iterations, gap as the method sees it, f, support, seconds, passes."""
+    """For each entry: iterations, gap over the rows in memory, f, support, seconds, passes."""
     due: float = 0.0
-    """Iterations at which the next entry is made."""
+    """Number of iterations at which the next entry of the trajectory is due."""
     reach: Seen[Reach | None] = None
-    """The reach of the rows met so far."""
+    """The reach of the rows visited so far."""
     absolute: Total[float] = 0.0
-    """sum |a_i f_i|."""
+    """sum |a_i f_i| over the rows visited in this pass."""
     upper_losses: Total[Float64] = field(default_factory=lambda: np.zeros(1))
-    """The losses at margins that are less by their possible error."""
+    """The losses at margins that are reduced by their possible error."""
     error: Largest[float] = 0.0
     """A bound of the error of the model's decision values (t f)."""
     scale: float | None = None
-    """The t of the last certificate, which is that of the model; None: there was none."""
+    """The t of the last certificate, which is that of the model; None before the first."""
     pace: Own[float] = 0.0
-    """Seconds per kernel value of a pass, as it was timed; used where there is a deadline."""
+    """Measured seconds per kernel value in a pass; used if there is a deadline."""
     gaps: list[float] = field(default_factory=list)
-    """The gap at which the method stopped in each pool of all rows, as a share of f."""
+    """The gap at which the method stopped in each pool of all rows, relative to f."""
     work: PoolWork | None = None
-    """The work in memory before the next pass; None: none is left."""
+    """The work in memory before the next pass; None: nothing is left to do."""
 
     def is_time_up(self, a: Float64) -> bool:
-        """Return whether the pass that certifies has to begin now, which evaluates the kernel between all rows and the
-        support.
+        """Return whether the certifying pass has to start now to meet the deadline. It evaluates the kernel between all
+        rows and the support.
 
-        The rows with weight are counted only where there is a deadline: that takes a quarter of a step toward a vertex.
+        The rows with weight are only counted if there is a deadline, since counting takes a quarter of a step's time.
         """
         if self.deadline == math.inf:
             return False
         return is_late(self.deadline - self.pace * self.problem.rows * int(np.count_nonzero(a)))
 
-    def note_gap(self, pool: Pool) -> None:
-        """Note the gap reached in a pool of all rows, unless time ran out; end the run where gaps have stalled."""
+    def record_gap(self, pool: Pool) -> None:
+        """Record the gap reached in a pool of all rows, unless time is up. Stop the method if gaps have stalled."""
         if pool.size < self.problem.rows or self.is_time_up(pool.x):
             return
         self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
         self.stopped = self.stopped or has_stalled(self.gaps, STALL_POOLS)
 
     def add_due_entry(self, iterations: int, gap: float, f: float, support: int) -> None:
-        """Add an entry to the trajectory that was due (``due``), and say when the next one is."""
+        """Add an entry to the trajectory, and set when the next one is due."""
         self.iterations, self.due = iterations, max(iterations * TRAJECTORY_RATIO, iterations + 1)
         self.add_entry(gap, f, support)
 
     def add_entry(self, gap: float, f: float, support: int) -> None:
-        """Add an entry to the trajectory: the gap as the method sees it, f, rows with weight."""
+        """Add an entry to the trajectory: the gap over the rows in memory, f, the number of rows with weight."""
         self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
 
     def dual_scale(self) -> float:
-        """Return the t = k / (2 f) at which the dual of t a is largest; 0 where there is no a yet."""
+        """Return the t = k / (2 f) at which the dual value of t a is largest; 0 if there is no a yet."""
         return 0.5 * threshold(self.problem.loss) / self.f if self.f > 0.0 else 0.0
 
     def value_error(self) -> float:
@@ -289,32 +292,38 @@ class SimplexState:
 
 @dataclass(frozen=True)
 class SimplexSolver(Solver[SimplexState]):
-    """The passes and pools of every method on the simplex; ``improve`` is the method's own."""
+    """The base class of methods on the simplex: passes and pools. A subclass implements ``improve``, the steps in
+    memory.
+    """
 
     epsilon: Annotated[
         float,
         Option(
-            "Also end at this absolute gap on the simplex. 0: only the relative gap counts.", bounds=Bounds(least=0)
+            "Also stop at this absolute gap on the simplex. 0: only the relative gap counts.", bounds=Bounds(least=0)
         ),
     ] = 0.0
     pool: Annotated[
-        int, Option("Rows offered to the method in memory, beside the support.", bounds=Bounds(least=1))
+        int, Option("Number of rows offered to the method in memory, besides the support.", bounds=Bounds(least=1))
     ] = 65536
     keep: Annotated[
         int,
-        Option("Rows of the support at most: those with the least weight go. 0: no bound.", bounds=Bounds(least=0)),
+        Option(
+            "Maximum number of support rows; those with the least weight are dropped. 0: no limit.",
+            bounds=Bounds(least=0),
+        ),
     ] = 0
     max_support: MaxSupport = 0
     share: ClassVar[float] = 1.0
-    """The share of all rows for which a pool is worth its memory."""
+    """The fraction of all rows that the pool holds by default."""
     first: ClassVar[float] = np.inf
-    """Rows of the first pool; each next may have twice as many, up to ``pool``."""
+    """Number of rows of the first pool. Each further pool may have twice as many, up to ``pool``."""
     fair: ClassVar[float] = np.inf
-    """A pool that does not hold all rows is optimized to this share of f, if that is less than POOL_SHARE says."""
+    """A pool that does not hold all rows is optimized to a gap of this fraction of f, if that is smaller than the gap
+    by POOL_SHARE."""
     free_bias: ClassVar[bool] = False
     """False: the bias is a constant feature, regularized like any other, and its square is part of K."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
-    """Empty: g is computed anew in every pass, and a_i is 0 for rows outside the support."""
+    """Empty: g is recomputed in every pass, and a_i is 0 for rows outside the support."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True, box=False, quadratic=True, numeric=False)
     """The squared hinge, with any margin: its conjugate is the ridge on the diagonal of K, and a has no upper bound."""
     exact_kernel: ClassVar[bool] = True
@@ -324,13 +333,14 @@ class SimplexSolver(Solver[SimplexState]):
 
     @abstractmethod
     def rounds(self, pool: Pool) -> int:
-        """Return the iterations, or working sets, between two passes at most."""
+        """Return the maximum number of iterations, or working sets, between two passes."""
 
     @abstractmethod
     def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
-        """Lower f over the rows of the pool by some steps; return where it stopped once the gap there is small enough.
+        """Make some steps that reduce f over the rows of the pool. Return the gap and f when the method has stopped,
+        None before.
 
-        Changes ``work``: x and v of the pool are right when it has stopped.
+        Changes ``work``. x and v of the pool are only up to date after the method has stopped.
         """
 
     @abstractmethod
@@ -338,8 +348,8 @@ class SimplexSolver(Solver[SimplexState]):
         """Return the bytes ``improve`` needs for a pool of this many rows."""
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
-        """Return the places of the rows to offer: those with the smallest g; in the first pass, where there is none,
-        any.
+        """Return the positions of the rows to offer: those with the smallest g, or random ones in the first pass, which
+        has no g.
         """
         return smallest_keys(draw_lots(index, 0) if state.support is None else -v, count)
 
@@ -348,7 +358,7 @@ class SimplexSolver(Solver[SimplexState]):
         self.spread_weight(state, pool, np.random.default_rng(pool.size).integers(0, pool.size, 1))
 
     def spread_weight(self, state: SimplexState, pool: Pool, chosen: Int64) -> None:
-        """Put equal weight on the chosen rows; compute v from scratch."""
+        """Put equal weight on the chosen rows, and compute v."""
         pool.x[:] = 0.0
         pool.x[chosen] = 1.0 / len(chosen)
         recompute_gradient(pool, state.form)
@@ -356,43 +366,45 @@ class SimplexSolver(Solver[SimplexState]):
     # Memory
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of the pool and the support while they are joined, of the method's scratch and of a reduced
-        set.
+        """Return the bytes of the pool and the support while they are concatenated, of the method's scratch arrays and
+        of a reduced set.
         """
         row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ROW_BYTES
-        rows = min(problem.rows, layout.rows)  # a pair of classes has rows of its own
-        held = min(self.pool + (self.keep or rows), rows)
+        rows = min(problem.rows, layout.rows)  # in one-vs-one a problem only has the rows of its two classes
+        in_memory = min(self.pool + (self.keep or rows), rows)
         reduced = reduced_set_bytes(min(self.max_support, rows))
         return Cost(
-            fixed=3 * held * row + self.scratch(held) + scratch_bytes(layout.columns) + reduced,
+            fixed=3 * in_memory * row + self.scratch(in_memory) + scratch_bytes(layout.columns) + reduced,
             per_block_row=ROW_BYTES + 8,
         )
 
     def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Self:
-        """Return the solver with a pool of the ``share`` of all rows, unless its size was ``asked`` for."""
+        """Return the solver with a pool of the fraction ``share`` of all rows, unless the user set its size
+        (``asked``).
+        """
         return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
 
     def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """Return the solver with half the pool, and a support of at most twice the rows that then come in; None at the
-        least.
+        """Return the solver with half the pool, and with a support of at most twice the size of that pool; None if the
+        pool would become too small to be useful.
         """
         if self.pool < 2 * MIN_POOL:
             return None
         return replace(self, pool=self.pool // 2, keep=min(self.keep or self.pool, 2 * (self.pool // 2)))
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the rows of the pool, and of the support; 0: any number."""
+        """Return the maximum number of rows of the pool and of the support (0: no limit)."""
         return {"pool": self.pool, "keep": self.keep}
 
     # A pass
 
     def start(self, problem: Problem) -> SimplexState:
-        """Begin with an empty support: the first pass finds the rows of the first pool."""
+        """Return the state with an empty support. The first pass draws the rows of the first pool."""
         capacity = int(min(self.pool, self.first))
         return SimplexState(problem, choose_form(problem, problem.bias**2), Candidates(capacity))
 
     def prepare_shared(self, states: list[SimplexState], X: Rows) -> None:
-        """Evaluate the kernel once for all problems that are about to visit the same rows."""
+        """Evaluate the kernel once for all problems that visit the same rows next."""
         known = [(state, state.support) for state in select_same_form(states) if state.support is not None]
         supports = [support for _, support in known]
         if len(known) > 1 and is_sharing_worthwhile(supports, X):
@@ -401,20 +413,22 @@ class SimplexSolver(Solver[SimplexState]):
                 state.shared_values = own
 
     def visit(self, state: SimplexState, block: Block) -> None:
-        """Compute g of the block's rows from the support, add up both bounds, and put rows of small g forward."""
+        """Compute g of the block's rows from the support, add the block to the sums for P and D, and offer rows with a
+        small g.
+        """
         rows, f = evaluate_rows(state, block)
         add_to_bounds(state, block, rows, f)
         if not state.certifying and state.reduced is None:
-            fresh = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
-            state.candidates.add(rows, fresh, partial(self.choose, state))
+            without_weight = np.flatnonzero((rows.x == 0.0) & (rows.high > 0.0))
+            state.candidates.add(rows, without_weight, partial(self.choose, state))
 
     def set_deadline(self, state: SimplexState, moment: float) -> None:
-        """End the method in memory with the first step after that moment."""
+        """Stop the method in memory at the first step after ``moment``."""
         state.deadline = moment
 
     def finish(self, state: SimplexState) -> Certificate:
-        """Close the pass: both gaps are exact for the present weights; the next pool is made, to be
-        worked on in steps.
+        """Return the certificate, which is exact for the current weights, and make the next pool unless the fit is
+        done.
         """
         state.passes += 1
         certificate = self._certify_pass(state)
@@ -437,13 +451,13 @@ class SimplexSolver(Solver[SimplexState]):
         return certificate
 
     def _certify_pass(self, state: SimplexState) -> Certificate:
-        """Return what the sums of the pass prove of the model, and note in the state what they say of a."""
+        """Return the certificate of the model from the sums of the pass, and store f and the gap of a in the state."""
         f, reduced = 0.5 * (state.square + state.ridge), state.reduced
         if state.support is None:
             return Certificate(float(state.losses[0]), 0.0)
         t, gap = state.dual_scale(), 2.0 * f - state.lowest
-        blurred = abs(f - state.f) > SHARE * state.problem.tolerance * f
-        if blurred and state.passes > 1:  # the method has seen another f of the same a
+        is_inaccurate = abs(f - state.f) > SHARE * state.problem.tolerance * f
+        if is_inaccurate and state.passes > 1:  # the method in memory has computed another f for the same a
             state.form = certified_form(state.form, state.reach)
         state.gap, state.f, state.scale = gap, f, t
         facts: JsonObject = {
@@ -457,16 +471,14 @@ class SimplexSolver(Solver[SimplexState]):
         }
         state.trajectory = []
         half = 0.5 * (t * t * state.square if reduced is None else state.reduced_square)
-        met = bool(gap <= self.epsilon or state.stopped or reduced is not None)
+        is_final = bool(gap <= self.epsilon or state.stopped or reduced is not None)
         dual = threshold(state.problem.loss) * t - t * t * f
         losses = float(state.losses[0]), float(state.upper_losses[0])
         rounding = bound_rounding(state.problem, state.error, t, t * t * state.absolute, losses)
-        return Certificate(half + float(state.losses[0]), dual, final=met, facts=facts, rounding=rounding)
+        return Certificate(half + float(state.losses[0]), dual, final=is_final, facts=facts, rounding=rounding)
 
     def _reduce_support(self, state: SimplexState) -> bool:
-        """Make the reduced set, if one is asked for and the support has more rows than it may have; return whether it
-        was made.
-        """
+        """Fit the reduced set if the support has more than ``max_support`` rows. Return whether it was fitted."""
         support = state.support
         if support is None or not 0 < self.max_support < support.size:
             return False
@@ -475,21 +487,21 @@ class SimplexSolver(Solver[SimplexState]):
         return True
 
     def certify(self, state: SimplexState) -> None:
-        """Let the next pass evaluate only, the reduced set where one is asked for."""
+        """Make the next pass only evaluate: the model, or the reduced set if ``max_support`` requires one."""
         state.certifying, state.form = True, certified_form(state.form, state.reach)
         self._reduce_support(state)
 
     def part(self, state: SimplexState) -> SimplexState:
-        """Return the state with no sums and no g of any row yet; the weights, which visits only read, are shared."""
+        """Return the state without sums and without g of the support rows. The weights, which visits only read, are
+        shared.
+        """
         part = begin_part(state)
         if state.support is not None:
             part.support = replace(state.support, v=np.full(state.support.size, -np.inf))
         return part
 
     def merge(self, states: list[SimplexState]) -> SimplexState:
-        """Add up the sums, and collect the g of the support's own rows; the rows of parts are disjoint and their a is
-        the same.
-        """
+        """Add up the sums, and collect the g of the support rows. Parts have visited disjoint rows with the same a."""
         first, *others = states
         for other in others:
             merge_states([first, other])
@@ -499,8 +511,8 @@ class SimplexSolver(Solver[SimplexState]):
         return first
 
     def solution(self, state: SimplexState) -> SupportSolution:
-        """Return the support rows with the weights best scaled, or the reduced set. Raises UsageError where there are
-        none.
+        """Return the support rows with their weights, scaled by t, or the reduced set. Raises UsageError if there are
+        no support rows.
         """
         support = state.reduced or state.support
         if support is None:
@@ -512,9 +524,9 @@ class SimplexSolver(Solver[SimplexState]):
     # The pool between two passes
 
     def _make_pool(self, state: SimplexState) -> None:
-        """Make the pool of the support and of what was offered, and say to which gap it is optimized."""
-        fresh = state.candidates.take(partial(self.choose, state))
-        pool = sort_rows(fresh if state.support is None else join_pools([state.support, fresh]))
+        """Make the pool of the support and the offered rows, with the gap to which it is optimized."""
+        offered = state.candidates.take(partial(self.choose, state))
+        pool = sort_rows(offered if state.support is None else join_pools([state.support, offered]))
         if state.support is None:
             self.begin(state, pool)
         relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
@@ -524,11 +536,11 @@ class SimplexSolver(Solver[SimplexState]):
         state.work = PoolWork(pool, target, state.f, self.rounds(pool))
 
     def has_pending_steps(self, state: SimplexState) -> bool:
-        """Return whether the method works on a pool."""
+        """Return whether the method is working on a pool."""
         return state.work is not None
 
     def make_step(self, state: SimplexState) -> None:
-        """Let the method take some steps; when it has stopped, keep what has weight."""
+        """Make some steps of the method. After it has stopped, make the rows with weight the support."""
         work = state.work
         assert work is not None  # a step is pending
         reached = self.improve(state, work)
@@ -545,7 +557,7 @@ class SimplexSolver(Solver[SimplexState]):
             state.stopped = 0.0 < STALLED_PRUNING_RATIO * work.before <= state.f
         state.support, state.work = select_rows(pool, np.flatnonzero(pool.x > 0.0)), None
         state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
-        state.note_gap(pool)
+        state.record_gap(pool)
         state.add_entry(state.seen, state.f, state.support.size)
 
 
@@ -553,9 +565,7 @@ class SimplexSolver(Solver[SimplexState]):
 
 
 def evaluate_rows(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
-    """Return the block's rows with a and v = -g, and their decision values at a (n,); write v of the support's own
-    rows.
-    """
+    """Return the block's rows with a and v = -g, and their decision values (n,) at a. Store v of the support rows."""
     n, p, support = len(block.y), state.problem, state.support
     f, a = np.zeros(n), np.zeros(n)
     if support is not None:
@@ -574,12 +584,12 @@ def evaluate_rows(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
     v = -(sign * f + ridge * a)
     if support is not None:
         support.v[mine] = v[places]
-    usable = (block.s > 0).astype(np.float64)
-    return Pool(block.X, block.numbers, sign, ridge, np.zeros(n), usable, np.zeros(n), a, v), f
+    high = (block.s > 0).astype(np.float64)  # rows with weight 0 cannot enter the support
+    return Pool(block.X, block.numbers, sign, ridge, np.zeros(n), high, np.zeros(n), a, v), f
 
 
 def add_to_bounds(state: SimplexState, block: Block, rows: Pool, f: Float64) -> None:
-    """Add the block's rows to the sums of the pass: f(a), the smallest g, the losses of the model."""
+    """Add the block's rows to the sums of the pass for f(a), the smallest g and the losses of the model."""
     p = state.problem
     state.reach = extend_reach(state.reach, block.X)
     state.square += float((rows.sign * rows.x) @ f)

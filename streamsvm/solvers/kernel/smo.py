@@ -1,29 +1,28 @@
-"""The quadratic problem of a pool (``pool.py``), solved in memory: levels of subsets, working sets, pairs of
-coordinates.
+"""Sequential minimal optimization of the quadratic problem of a pool (``pool.py``): levels of subsets, working sets,
+and pairs of coordinates.
 
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high,         v = p - Mx
 
-**Levels.** A subset of a pool is a pool. It is solved without a look at the other rows until its violation is a tenth
-of what the whole pool had. Then the gradient of all rows is updated for the moves that were made - once, however often
-a coordinate moved on the way. Between all rows and a working set there are as many levels as it takes to keep the ratio
-of their sizes small. This is shrinking, with the gradient reconstructed at the end of each level, and the start from a
-sample, in one rule.
+**Levels.** A subset of the rows of a pool is a pool itself. It is optimized without the other rows until its violation
+is a tenth of that of the whole pool. Then the gradient of all rows is updated once for all changes of the subset. The
+number of levels between all rows and a working set is such that the ratio of their sizes stays small. This one rule
+includes shrinking, with the gradient reconstructed at the end of each level, and the start from a sample.
 
 **Working sets.** At the lowest level, the coordinates that violate the optimality conditions most are optimized on
-their Gram matrix; the gradient of all others follows by one matrix product. Where most rows are copies of a few, each
-group of equal rows is one coordinate, their sum.
+their Gram matrix, and the gradient of all others is updated by one matrix product. If most rows are copies of a few,
+each group of equal rows is one coordinate, their sum.
 
-**Pairs, and all free coordinates.** Inside a working set pairs of coordinates (``compute.passes.smo``) soon find which
-coordinates are at a bound. Where C is large few are, and a smooth kernel makes an M whose eigenvalues fall from n to
-1e-10 of it: a step along two axes then brings next to nothing, and millions of them are made. So pairs take turns with
-a step of all free coordinates F to where they are best, the others fixed,
+**Pairs, and all free coordinates.** In a working set, steps of pairs of coordinates (``compute.passes.smo``) soon find
+which coordinates are at a bound. If C is large, few of them are. A smooth kernel then gives an M whose eigenvalues fall
+from n to 1e-10 n: a step along two axes hardly reduces the objective, and millions of steps would be necessary. So
+pairs alternate with steps of all free coordinates F, the others fixed. Such a step d goes to the minimum,
 
     [ M_FF  1 ] [ d ]   [ v_F ]
     [ 1'    0 ] [ t ] = [  0  ]
 
-or to the bound that is met first, where that coordinate stays. The objective falls all the way to d, as d'Md = v'd > 0
-is its curvature. References: Nocedal and Wright, *Numerical Optimization*, 2nd edition, section 16.5; Fan, Chen, Lin,
-JMLR 2005, for the pairs.
+or to the first bound on the way, where the coordinate becomes fixed. The objective falls along all of d, since
+d'Md = v'd > 0 is its curvature. References: Nocedal and Wright, *Numerical Optimization*, 2nd edition, section 16.5;
+Fan, Chen, Lin, JMLR 2005, for the pairs.
 """
 
 from __future__ import annotations
@@ -46,45 +45,45 @@ from streamsvm.rows import CSR, Float64, Int64, Rows
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes, row_violations, select_rows, violation, worst_rows
 
 LEVEL_RATIO = 8
-"""A level has at most this many times the rows of the one below."""
+"""Maximum ratio of the numbers of rows of a level and the level below."""
 SAMPLED_FROM = 2.5
-"""Where there are more violators than this many pools full, the pool is a random sample of them. The worst alone are a
-biased lot: solved by themselves they upset all others, and passes undo each other (covtype 50,000 rows, pool 8192: more
-than 700 passes against 40)."""
+"""If there are more violators than this many times the size of a pool, the pool is a random sample of them. The worst
+violators alone are a biased sample: optimizing them makes all other rows worse, and passes undo each other (covtype
+50,000 rows, pool 8192: more than 700 passes against 40)."""
 NEGLIGIBLE_SHARE = 0.05
-"""Rows that violate by less than this share of the violation of all are not counted among the violators."""
+"""Rows whose violation is below this fraction of the largest one do not count as violators."""
 WORST_ROWS = 16
-"""This many of the worst rows are always taken, whatever else is drawn."""
+"""Number of the worst violators that are always included in a random sample."""
 INNER_SHARE = 0.1
-"""A subset is solved until its violation is this share of the pool's."""
+"""A subset is optimized until its violation is this fraction of that of the pool."""
 ROUNDS = 4
-"""Subsets per pair of the parts a level can be cut into; also those of a pool of all rows on levels before the next
-pass: a pass costs little beside them, and it brings a certificate and a check of whether anything is gained."""
+"""Number of subsets per pair of parts into which a level can be divided. Also the number of subsets of a pool of all
+rows before the next pass, which costs little in comparison, and computes a certificate and checks for progress."""
 MAX_PAIRS = 200_000
-"""Pairs moved in a working set at most: some seconds, during which the run cannot be stopped."""
+"""Maximum number of pair steps in a working set: some seconds, during which the fit cannot be stopped."""
 PAIRS_PER_TURN, PAIRS_PER_TURN_AND_ROW = 20_000, 20
-"""Pairs between two checks of the clock and of the free coordinates: the smaller of the first number and the second
-times rows."""
+"""Number of pair steps between two checks of the clock and steps of the free coordinates: the first number, or the
+second times the rows, whichever is smaller."""
 MAX_SYSTEMS = 50
-"""Systems of equations solved in a turn, all but the last of which end at a bound: two seconds or less."""
+"""Maximum number of linear systems solved in a turn, all but the last of which end at a bound: at most two seconds."""
 MAX_FREE = 700
-"""Coordinates of a system at most; the matrix of more would be a large part of the memory of a working set."""
+"""Maximum number of coordinates of a system. A larger matrix would be a large part of the memory of a working set."""
 RELATIVE_RIDGE = 1e-13
-"""Added to the diagonal of a system, relative to its largest entry: equal rows have no curvature between them."""
+"""Added to the diagonal of a system, relative to its largest entry, because equal rows make it singular."""
 PROBED_ROWS = 512
-"""Rows looked at first where copies are sought."""
+"""Number of rows that are checked first in the search for copies."""
 STRIP_ROWS = 64
-"""Rows of a Gram matrix that are multiplied by one thread; several times as many are worth one."""
+"""Number of rows of a Gram matrix that one thread multiplies at a time."""
 
 
 @saved_as("kernel.moves")
 class Moves(NamedTuple):
-    """How much was moved while a pool's problem was solved."""
+    """The amount of change while the problem of a pool was optimized."""
 
     steps: int = 0
-    """Pairs of coordinates that were moved."""
+    """Number of pair steps."""
     travel: float = 0.0
-    """sum |change of x|, one term for each row of each working set: it bounds what rounding does to f."""
+    """sum |change of x|, with one term for each row of each working set. It bounds the rounding error of f."""
 
     def plus(self, other: Moves) -> Moves:
         """Return the sum of both."""
@@ -94,25 +93,29 @@ class Moves(NamedTuple):
 @saved_as("kernel.improvement")
 @dataclass(slots=True)
 class Progress:
-    """How far the work on a pool has come, which is done one subset of its rows after the other."""
+    """The progress of the work on a pool, which optimizes one subset of its rows after the other."""
 
     rounds: int
-    """Subsets that may still be begun."""
+    """Number of subsets that may still be started."""
     recent: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    """Places of the rows that were solved last; none before the first."""
+    """Positions of the rows of the last subset; empty before the first."""
     moves: Moves = field(default_factory=Moves)
-    """The moves of all subsets together."""
+    """The sum of the moves of all subsets."""
 
     def is_over(self, deadline: float) -> bool:
-        """Return whether no other subset may begin. Even with no time left, one is made: it leads to a model."""
+        """Return whether no further subset may start. The first subset always may, so that there is a model even
+        without any time.
+        """
         return self.rounds <= 0 or bool(len(self.recent) and is_late(deadline))
 
     def begin(self, chosen: Int64) -> None:
-        """Count a subset, of rows at these places."""
+        """Start a subset with the rows at the positions ``chosen``."""
         self.rounds, self.recent = self.rounds - 1, chosen
 
     def end(self, made: Moves, *, moved: bool) -> None:
-        """Add the moves of the subset; where nothing ``moved``, no other would either."""
+        """Add the moves of the subset. If nothing ``moved``, no further subset would change anything, and none
+        starts.
+        """
         self.moves = self.moves.plus(made)
         if not moved:
             self.rounds = 0
@@ -121,37 +124,37 @@ class Progress:
 @saved_as("decomposition.level")
 @dataclass(slots=True)
 class Level:
-    """A pool that is being solved, by subsets, which are the next level, or by working sets."""
+    """A pool that is being optimized, by subsets, which are the next level, or by working sets."""
 
     pool: Pool
-    """Its rows; their x and v are as the last subset left them."""
+    """The rows, with x and v as of the end of the last subset."""
     tolerance: float
-    """The violation to which it is solved."""
-    known: Progress
-    """The subset under way included."""
+    """The violation at which the level is solved."""
+    progress: Progress
+    """The progress, the current subset included."""
 
 
 def working_size(working: int, form: Form) -> int:
-    """Return how many coordinates have a Gram matrix, in the form's arithmetic, of the bytes that ``working`` have in
-    float32.
+    """Return the number of coordinates whose Gram matrix, in the form's arithmetic, takes as many bytes as that of
+    ``working`` coordinates in float32.
     """
     return working if form.arithmetic == SINGLE else max(2, math.isqrt(working * working // 2))
 
 
 def matrix_bytes(working: int) -> int:
-    """Return the bytes to optimize this many coordinates: their Gram matrix, and the systems of the free ones."""
+    """Return the bytes for optimizing ``working`` coordinates: their Gram matrix, and the systems of the free ones."""
     return 4 * working**2 + system_bytes(working)
 
 
 def system_bytes(rows: int) -> int:
     """Return the bytes of the systems of free coordinates in a working set of this many rows."""
-    return 3 * 8 * min(rows, MAX_FREE) ** 2  # the matrix, a copy, and the rows of M it is picked from
+    return 3 * 8 * min(rows, MAX_FREE) ** 2  # the matrix, a copy, and the rows of M from which it is selected
 
 
 def max_rounds(size: int, below: int) -> int:
-    """Return the subsets of ``below`` rows after which a level of ``size`` is left: ROUNDS for each pair of its parts.
+    """Return the maximum number of subsets of ``below`` rows in a level of ``size``: ROUNDS for each pair of its parts.
 
-    A level that is not solved by then hardly ever is, because values of the kernel range too far. What was gained is
+    A level that is not solved by then hardly ever will be, because kernel values range too widely. Its progress is
     kept.
     """
     return ROUNDS * math.ceil(size / below) ** 2
@@ -166,44 +169,42 @@ def is_late(deadline: float) -> bool:
 
 
 def solve_step(levels: list[Level], form: Form, working: int, deadline: float = math.inf) -> bool:
-    """Make one step of solving the problem of the first level; return whether there is another to make. Changes the
+    """Make one step of optimizing the pool of the first level. Return whether further steps are left. Changes the
     levels.
 
-    A step begins or ends a subset, or optimizes a working set. A level is left after its last round, or once the moment
-    ``deadline`` has passed, whatever its violation.
+    A step starts or ends a subset, or optimizes a working set. A level ends after its last round or after ``deadline``,
+    whatever its violation.
     """
     level = levels[-1]
-    pool, known, found = level.pool, level.known, violation(level.pool)
-    if found <= level.tolerance or known.is_over(deadline):
+    pool, progress, current = level.pool, level.progress, violation(level.pool)
+    if current <= level.tolerance or progress.is_over(deadline):
         return _leave_level(levels, form)
     count = size_below(pool.size, working)
     if len(levels) == 1 and pool.size > working and (group := group_equal_rows(pool, working)) is not None:
-        optimize_groups(pool, form, group, known, level.tolerance, deadline=deadline)
+        optimize_groups(pool, form, group, progress, level.tolerance, deadline=deadline)
         return True
     if count <= working:
-        optimize_working_set(pool, form, working, known, level.tolerance, deadline=deadline)
+        optimize_working_set(pool, form, working, progress, level.tolerance, deadline=deadline)
     else:
-        known.begin(choose_subset(pool, count, known.recent))
-        inner = max(0.5 * level.tolerance, INNER_SHARE * found)
+        progress.begin(choose_subset(pool, count, progress.recent))
+        inner = max(0.5 * level.tolerance, INNER_SHARE * current)
         rounds = max_rounds(count, size_below(count, working))
-        levels.append(Level(select_rows(pool, known.recent), inner, Progress(rounds)))
+        levels.append(Level(select_rows(pool, progress.recent), inner, Progress(rounds)))
     return True
 
 
 def _leave_level(levels: list[Level], form: Form) -> bool:
-    """Bring the level above to where the last level was solved to, and drop that; return whether there
-    was one above.
-    """
+    """Remove the last level, and update the level above by its result. Return whether there was a level above."""
     if len(levels) == 1:
         return False
     part, above = levels.pop(), levels[-1]
-    moved = apply_subset(above.pool, above.known.recent, part.pool, form)
-    above.known.end(part.known.moves, moved=moved)
+    moved = apply_subset(above.pool, above.progress.recent, part.pool, form)
+    above.progress.end(part.progress.moves, moved=moved)
     return True
 
 
 def apply_subset(pool: Pool, chosen: Int64, part: Pool, form: Form) -> bool:
-    """Bring x and v of the pool to where its rows at ``chosen`` were solved to; return whether anything moved."""
+    """Update x and v of the pool by the result ``part`` of its rows at ``chosen``. Return whether any x changed."""
     change = part.x - pool.x[chosen]
     moved = np.flatnonzero(change)
     update_gradient(pool, form, take_rows(part.X, moved), (part.sign * change)[moved])
@@ -212,7 +213,9 @@ def apply_subset(pool: Pool, chosen: Int64, part: Pool, form: Form) -> bool:
 
 
 def size_below(size: int, working: int) -> int:
-    """Return the rows of the level below one of ``size``: equal ratios down to a working set."""
+    """Return the number of rows of the level below one of ``size`` rows. The ratio of sizes is the same on all
+    levels.
+    """
     if size <= working:
         return working
     levels = math.ceil(math.log(size / working) / math.log(LEVEL_RATIO) - 1e-9)
@@ -220,21 +223,21 @@ def size_below(size: int, working: int) -> int:
 
 
 def choose_subset(pool: Pool, count: int, recent: Int64) -> Int64:
-    """Return the rows to solve next: violators, and at most half of them rows solved last that are between their
-    bounds.
+    """Return the rows of the next subset: violators, and at most half of it rows of the last subset that are strictly
+    between their bounds.
     """
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])]
     free = np.random.default_rng(len(free)).permutation(free)[: count // 2]
     top, bottom = extremes(pool)
-    fresh = np.flatnonzero(row_violations(pool, estimate_threshold(pool)) > NEGLIGIBLE_SHARE * (top - bottom))
-    if len(fresh) > SAMPLED_FROM * count:
-        drawn = np.random.default_rng(len(fresh)).permutation(fresh)[: count - len(free) - WORST_ROWS]
+    violators = np.flatnonzero(row_violations(pool, estimate_threshold(pool)) > NEGLIGIBLE_SHARE * (top - bottom))
+    if len(violators) > SAMPLED_FROM * count:
+        drawn = np.random.default_rng(len(violators)).permutation(violators)[: count - len(free) - WORST_ROWS]
         return np.union1d(free, np.union1d(drawn, worst_rows(pool, WORST_ROWS)))
     return np.union1d(free, worst_rows(pool, count - len(free)))
 
 
 def estimate_threshold(pool: Pool) -> float:
-    """Return an estimate of the value that all v between their bounds have at the optimum."""
+    """Return an estimate of the common value of v at the optimum, which all rows strictly between their bounds have."""
     free = (pool.x > pool.low) & (pool.x < pool.high)
     return float(np.median(pool.v[free])) if free.any() else 0.5 * sum(extremes(pool))
 
@@ -246,22 +249,22 @@ def optimize_working_set(
     pool: Pool,
     form: Form,
     working: int,
-    known: Progress,
+    progress: Progress,
     tolerance: float,
     *,
     growing: float = 0.5,
     deadline: float = math.inf,
 ) -> None:
-    """Optimize the next ``working`` coordinates, to half the ``tolerance`` of the pool or roughly. Changes pool and
-    ``known``.
+    """Optimize the next ``working`` coordinates, to half the ``tolerance`` of the pool or to INNER_SHARE of its
+    violation. Changes the pool and ``progress``.
 
-    The gradient of the coordinates themselves is not the one that the pairs have kept up, which adds up the rounding of
-    each of them, but v - M (change of x): like that of the others it is off by an error of kernel values times
-    ``Moves.travel``. The ridge is added apart there: in float32 it would be off by more than small values of a kernel
-    are large.
+    The gradient of the working set afterwards is not that of the pair steps, which accumulates the rounding error of
+    each step, but v - M (change of x). Like that of the other rows it has an error of kernel values times
+    ``Moves.travel``. The ridge is subtracted separately, since in float32 its rounding error would exceed small kernel
+    values.
     """
-    known.begin(choose_working_set(pool, working, known.recent, growing))
-    chosen = known.recent
+    progress.begin(choose_working_set(pool, working, progress.recent, growing))
+    chosen = progress.recent
     tolerance = max(0.5 * tolerance, INNER_SHARE * violation(pool))
     X, old, ridge = take_rows(pool.X, chosen), pool.x[chosen], pool.ridge[chosen]
     M = _sign_gram(X, form, pool.sign[chosen])
@@ -277,16 +280,18 @@ def optimize_working_set(
     v = pool.v[chosen] - change - ridge * step
     update_gradient(pool, form, take_rows(X, moved), (pool.sign[chosen] * step)[moved])
     pool.x[chosen], pool.v[chosen] = x, v
-    known.end(Moves(steps, float(np.abs(step).sum())), moved=steps > 0)
+    progress.end(Moves(steps, float(np.abs(step).sum())), moved=steps > 0)
 
 
 def choose_working_set(pool: Pool, working: int, recent: Int64, growing: float) -> Int64:
-    """Return half by violation, half of those that were optimized last and are still between their bounds."""
+    """Return the coordinates of the next working set: at most half of them from the last working set and strictly
+    between their bounds, the others the worst violators.
+    """
     if pool.size <= working:
         return np.arange(pool.size)
     free = recent[(pool.x[recent] > pool.low[recent]) & (pool.x[recent] < pool.high[recent])][: working // 2]
-    fresh = worst_rows(pool, working - len(free), growing)
-    return np.union1d(fresh, free)
+    violators = worst_rows(pool, working - len(free), growing)
+    return np.union1d(violators, free)
 
 
 def _sign_gram(X: Rows, form: Form, sign: Float64) -> Array:
@@ -302,24 +307,24 @@ def _sign_gram(X: Rows, form: Form, sign: Float64) -> Array:
 
 
 def update_gradient(pool: Pool, form: Form, moved: Rows, weights: Float64) -> None:
-    """V -= z (k(., moved) + constant) weights, the ridge apart. Changes v."""
+    """Subtract z (k(., moved) + constant) weights from v of the pool, without the ridge. Changes v."""
     change = np.full(pool.size, form.constant * weights.sum())
     expand(pool.X, moved, weights, form.kernel, form.columns, change, form.arithmetic)
     pool.v -= pool.sign * change
 
 
 def recompute_gradient(pool: Pool, form: Form) -> None:
-    """Set v = p - Mx from scratch, with all weight inside the pool."""
+    """Set v = p - Mx. All rows with x not 0 must be in the pool."""
     support = np.flatnonzero(pool.x)
     pool.v[:] = pool.p - pool.ridge * pool.x
     update_gradient(pool, form, take_rows(pool.X, support), (pool.sign * pool.x)[support])
 
 
 def group_equal_rows(pool: Pool, most: int) -> Int64 | None:
-    """Return the group (n,) of each row, where rows that are equal in all the problem knows of them are one; None where
-    useless.
+    """Return the group (n,) of each row, rows with equal features and terms of the problem being one group; None if
+    grouping is not useful.
 
-    It is useful where there are ``most`` groups at most, and most of an even draw of rows are copies.
+    It is useful if there are at most ``most`` groups, and most rows of an evenly spaced sample are copies.
     """
     drawn = np.linspace(0, pool.size - 1, min(pool.size, PROBED_ROWS)).astype(np.int64)
     if 2 * len({_row_key(pool, row) for row in drawn.tolist()}) > len(drawn):
@@ -334,7 +339,7 @@ def group_equal_rows(pool: Pool, most: int) -> Int64 | None:
 
 
 def _row_key(pool: Pool, row: int) -> bytes:
-    """Return what a row has in common with its copies: its features, and its terms of the problem."""
+    """Return a key of a row that its copies share: its features and its terms of the problem."""
     X = pool.X
     if isinstance(X, CSR):
         entries = slice(X.indptr[row], X.indptr[row + 1])
@@ -346,16 +351,18 @@ def _row_key(pool: Pool, row: int) -> bytes:
 
 
 def optimize_groups(
-    pool: Pool, form: Form, group: Int64, known: Progress, tolerance: float, *, deadline: float
+    pool: Pool, form: Form, group: Int64, progress: Progress, tolerance: float, *, deadline: float
 ) -> None:
-    """Optimize all rows at once, each ``group`` of equal rows as one coordinate, their sum. Changes pool and ``known``.
+    """Optimize all rows at once, each ``group`` of equal rows as one coordinate, their sum. Changes the pool and
+    ``progress``.
 
-    Pairs of single rows would move weight from copy to copy, and working sets of some copies would undo each other.
+    Pairs of single rows would move weight between copies, and working sets with some of the copies would undo each
+    other.
     """
     _, rows, sizes = np.unique(group, return_index=True, return_counts=True)
-    known.begin(rows)
+    progress.begin(rows)
     total: Float64 = np.bincount(group, pool.x).astype(np.float64)
-    pool.v += pool.ridge * (pool.x - (total / sizes)[group])  # equal rows have equal shares from here on
+    pool.v += pool.ridge * (pool.x - (total / sizes)[group])  # from here on equal rows have equal x
     low, high, ridge, sign = (column[rows] for column in (pool.low, pool.high, pool.ridge, pool.sign))
     X = take_rows(pool.X, rows)
     M = _sign_gram(X, form, sign)
@@ -369,28 +376,28 @@ def optimize_groups(
     pool.v -= (ridge * step / sizes)[group]
     share = np.where(x >= box.high, high, np.where(x <= box.low, low, x / sizes))
     pool.x[:] = share[group]
-    known.end(Moves(steps, float(np.abs(step).sum())), moved=steps > 0)
+    progress.end(Moves(steps, float(np.abs(step).sum())), moved=steps > 0)
 
 
-# Pairs of coordinates, by turns with all that are free
+# Pairs of coordinates, alternating with all free coordinates
 
 
 class Interval(NamedTuple):
-    """Bounds of coordinates, (n,) each; infinite where there is none."""
+    """Bounds of coordinates, (n,) each; infinite if a coordinate has none."""
 
     low: Float64
     high: Float64
 
     def free(self, x: Float64) -> Array:
-        """Return the coordinates between their bounds."""
+        """Return the coordinates strictly between their bounds."""
         return np.flatnonzero((x > self.low) & (x < self.high))
 
 
 def solve_box(M: Array, x: Float64, v: Float64, box: Interval, tolerance: float, *, most: int, deadline: float) -> int:
-    """Optimize x in its box until v differs by ``tolerance`` at most between coordinates that could trade weight.
+    """Optimize x in its box until the violation is at most ``tolerance``. Return the number of pair steps.
 
-    Given: M (n, n) symmetric, ``most`` pairs, the moment of ``time.perf_counter`` after which no other turn begins.
-    Changed: x and v, (n,), kept in step. Returned: the number of pairs that were moved.
+    M (n, n) is symmetric. ``most``: maximum number of pair steps. ``deadline``: the time of ``time.perf_counter`` after
+    which no further turn starts. Changes x and v, (n,), consistently.
     """
     made, turn = 0, min(PAIRS_PER_TURN, PAIRS_PER_TURN_AND_ROW * len(x))
     while made < most and not (made and is_late(deadline)):
@@ -403,7 +410,7 @@ def solve_box(M: Array, x: Float64, v: Float64, box: Interval, tolerance: float,
 
 
 def solve_free_coordinates(M: Array, x: Float64, v: Float64, box: Interval) -> None:
-    """Go to where the free coordinates are best, from one bound to the next. Changes x and v as ``solve_box`` does."""
+    """Minimize over the free coordinates, fixing each that reaches a bound. Changes x and v like ``solve_box``."""
     for _ in range(MAX_SYSTEMS):
         free = box.free(x)
         if not 2 <= len(free) <= MAX_FREE or _step_to_bound(M, x, v, free, box):
@@ -411,25 +418,25 @@ def solve_free_coordinates(M: Array, x: Float64, v: Float64, box: Interval) -> N
 
 
 def _step_to_bound(M: Array, x: Float64, v: Float64, free: Array, box: Interval) -> bool:
-    """Go along d as far as the box allows; return whether that was the whole of it."""
+    """Step along d as far as the box allows. Return whether the full step was possible."""
     d = _free_direction(M[np.ix_(free, free)].astype(np.float64), v[free])
-    if not v[free] @ d > 0.0:  # rounding is all there is
+    if not v[free] @ d > 0.0:  # d is rounding error
         return True
     room = np.where(d > 0.0, box.high[free] - x[free], x[free] - box.low[free])
     with np.errstate(divide="ignore"):
-        shares = room / np.abs(d)
-    first = int(np.argmin(shares))
-    share = min(1.0, float(shares[first]))
-    met = free[first]
-    x[free] = np.clip(x[free] + share * d, box.low[free], box.high[free])
-    if share < 1.0:
-        x[met] = box.high[met] if d[first] > 0.0 else box.low[met]
-    v -= M[:, free] @ (share * d)
-    return share == 1.0
+        lengths = room / np.abs(d)
+    first = int(np.argmin(lengths))
+    length = min(1.0, float(lengths[first]))
+    at_bound = free[first]
+    x[free] = np.clip(x[free] + length * d, box.low[free], box.high[free])
+    if length < 1.0:
+        x[at_bound] = box.high[at_bound] if d[first] > 0.0 else box.low[at_bound]
+    v -= M[:, free] @ (length * d)
+    return length == 1.0
 
 
 def _free_direction(M: Float64, v: Float64) -> Float64:
-    """Return the d of the system, its sum 0 but for rounding. Changes M."""
+    """Return the solution d of the system, with the sum 0 up to rounding. Changes M."""
     M[np.diag_indices_from(M)] += RELATIVE_RIDGE * M.diagonal().max()
     to_v, to_one = np.linalg.solve(M, np.column_stack([v, np.ones(len(v))])).T
     d = to_v - to_one * (to_v.sum() / to_one.sum())
