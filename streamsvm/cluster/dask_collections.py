@@ -33,7 +33,13 @@ from streamsvm.config.options import options_of
 from streamsvm.engine.executor import Task
 from streamsvm.engine.join_tree import tree_reduce
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.jobs.apply.metrics import Accumulator, accumulate, accumulator_for, empty_accumulator, merge_accumulators
+from streamsvm.jobs.apply.metrics import (
+    Accumulator,
+    accumulate,
+    empty_accumulator,
+    make_accumulator,
+    merge_accumulators,
+)
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
 from streamsvm.jobs.ingest.frames_and_arrays import BESIDE, column_of
 from streamsvm.jobs.ingest.options import IngestJob
@@ -423,7 +429,7 @@ def _evaluate_block(model: Model, number: int, block: tuple[Collection, ...], la
     with _rows(model, number, block, {} if label is None else {"label": label}) as rows, threadpool_limits(1):
         if rows is None:
             return empty_accumulator(model)
-        return accumulate(model, rows, accumulator_for(model, rows))
+        return accumulate(model, rows, make_accumulator(model, rows))
 
 
 def _result(found: Accumulator) -> Any:

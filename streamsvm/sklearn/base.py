@@ -42,8 +42,8 @@ from streamsvm.api.wording import to_python
 from streamsvm.config.settings import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
-from streamsvm.jobs.apply.column_names import names_of, table_columns
-from streamsvm.jobs.apply.decision_values import decisions_of
+from streamsvm.jobs.apply.column_names import column_names, table_columns
+from streamsvm.jobs.apply.decision_values import compute_decision_values
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.notices import list_precision_notices
@@ -522,7 +522,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         known = vars(self).get("feature_names_in_")
         if input_features is not None and known is not None and list(input_features) != list(known):
             raise ValueError("input_features is not equal to feature_names_in_")
-        return np.array(names_of(self.model_), dtype=object)
+        return np.array(column_names(self.model_), dtype=object)
 
     def _decisions(self, model: Model, X: Any) -> Float64:
         """Return decision values for rows of any kind: (n,) for two classes, else (n, classes)."""
@@ -532,7 +532,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         if not self._is_ingested(X) and not (encoded and is_frame(X)):
             X = check_rows(self, X, reset=False)
         with as_value_errors():
-            values = decisions_of(model, X)
+            values = compute_decision_values(model, X)
         return values[:, 0] if values.shape[1] == 1 else values
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from streamsvm.config.options import options_of
 from streamsvm.errors import InterruptedRun, StreamSVMError
-from streamsvm.jobs.apply.decision_values import decisions_of
+from streamsvm.jobs.apply.decision_values import compute_decision_values
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
@@ -155,7 +155,7 @@ def seen(place: Path, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
         return {"refused": str(error).replace(str(folder), "")}
     model, plan = result.model, json.loads((folder / "m.run" / "plan.json").read_text())
     failed = None if result.failure is None else type(result.failure).__name__
-    values = decisions_of(model, NEW)
+    values = compute_decision_values(model, NEW)
     certificates = [run.certificate for run in result.training.runs]
     return {
         "numbers": [np.round(values, 6).tolist(), round(model.threshold, 6)],

@@ -1,5 +1,6 @@
-"""The names of columns, from what is recorded of a store. Every fit asks for them: nothing here loads what reads
-tables.
+"""Names and source columns of the columns of a model or store, from the recorded encoding.
+
+Every fit needs them, so that the module does not import the readers of tables.
 """
 
 from __future__ import annotations
@@ -18,26 +19,26 @@ if TYPE_CHECKING:
     from streamsvm.store.sources.schema import Schema
 
 
-def names_of(model: Model) -> tuple[str, ...]:
-    """Return the names of the model's columns, (d,); their numbers where they have none.
+def column_names(model: Model) -> tuple[str, ...]:
+    """Return the names of the model's d columns; their numbers if they have no names.
 
-    Hashed columns are called by what is hashed to them and their number among those.
+    The name of a hashed column consists of the names of the columns hashed to it and its number among them.
     """
     name_of = name_by_number(model.names, model.provenance.get("encoding"), model.columns, "{}")
     return tuple(map(name_of, range(model.columns)))
 
 
 def source_columns(model: Model) -> list[tuple[str, str]]:
-    """Return, for each column of the model (d,), the column of the table it was made of and the value it stands for:
+    """Return, for each of the model's d columns, the source column of the table and the value it stands for:
     ('city', 'rome'), ('age', ''), ('age', 'missing').
     """
-    found = group_columns(model.names, model.provenance.get("encoding"), model.columns)
-    return [(found.name_of(group), found.value_of(j)) for j, group in enumerate(found.group.tolist())]
+    sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
+    return [(sources.name_of(group), sources.value_of(j)) for j, group in enumerate(sources.group.tolist())]
 
 
 def table_columns(model: Model) -> list[str]:
-    """Return the names of the columns of the table whose rows the model takes, in their order; without a table those of
-    the model, or none.
+    """Return the names, in order, of the columns of a table to which the model applies. For a model of other data
+    return the names of its columns, if it has any.
     """
     schema = _recorded_schema(model.provenance.get("encoding"), model.columns)
     if schema is None:
@@ -48,8 +49,9 @@ def table_columns(model: Model) -> list[str]:
 def name_by_number(
     names: Sequence[str] | None, encoding: JsonMapping | None, columns: int, otherwise: str
 ) -> Callable[[int], str]:
-    """Return what tells the name of a column by its number, from what is recorded of a store; ``otherwise`` formats
-    the number.
+    """Return a function from the number of a column to its name, from the names and the encoding recorded of a store.
+
+    ``otherwise`` is the format of the number for a column without a name.
     """
     if names:
         return lambda j: str(names[j])
@@ -61,13 +63,13 @@ def name_by_number(
 
 
 def _marked_columns(encoding: JsonMapping | None) -> Sequence[int]:
-    """Return the columns whose missing values are marked in columns of their own, after all others."""
-    found: Sequence[int] = ((encoding or {}).get("missing") or {}).get("indicators", ())
-    return found
+    """Return the columns whose missing values are marked by indicator columns; these follow all other columns."""
+    marked: Sequence[int] = ((encoding or {}).get("missing") or {}).get("indicators", ())
+    return marked
 
 
 def _recorded_schema(encoding: JsonMapping | None, columns: int) -> Schema | None:
-    """Return the schema of the table that so many columns were made of; None where they were made of something else."""
+    """Return the schema of the table from which ``columns`` columns were encoded; None if it does not give that number."""
     recorded = (encoding or {}).get("schema")
     if not recorded:
         return None
@@ -78,31 +80,33 @@ def _recorded_schema(encoding: JsonMapping | None, columns: int) -> Schema | Non
 
 
 class SourceColumns(NamedTuple):
-    """The columns of a table that the columns of rows were made of; columns of other data stand for themselves."""
+    """The columns of a table from which the columns of rows were encoded. For other data every column is its own source."""
 
     group: Int64
     """The number of the source column of each column, (d,)."""
     name_of: Callable[[int], str]
-    """Tells the name of a source column."""
+    """Returns the name of a source column."""
     kind_of: Callable[[int], str]
-    """Tells what it holds: 'number', 'category', 'date', 'text', 'hashed'."""
+    """Returns the kind of a source column: 'number', 'category', 'date', 'text', 'hashed'."""
     value_of: Callable[[int], str]
-    """Tells what a column stands for within its source column: 'Paris', 'weekday mon', 'missing'; empty for a number."""
+    """Returns the value of its source column that a column stands for: 'Paris', 'weekday mon', 'missing'; empty for a
+    number.
+    """
     one_hot: tuple[tuple[int, int], ...] = ()
     """Ranges [start, stop) of columns of which at most one is 1 in a row."""
     marks: Mapping[int, int] = MappingProxyType({})
-    """The column of numbers that each mark of missing values belongs to."""
+    """The column of numbers to which each indicator column of missing values belongs."""
 
 
 def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, columns: int) -> SourceColumns:
-    """Return the source columns of so many columns, from what is recorded of a store."""
+    """Return the source columns of the columns of a store, from the recorded names and encoding."""
     schema, marked = _recorded_schema(encoding, columns), _marked_columns(encoding)
-    own = columns - len(marked)
-    marks = {own + k: int(j) for k, j in enumerate(marked)}
+    unmarked = columns - len(marked)
+    marks = {unmarked + k: int(j) for k, j in enumerate(marked)}
     if schema is None:
-        group = np.append(np.arange(own), np.array(marked, np.int64))
+        group = np.append(np.arange(unmarked), np.array(marked, np.int64))
         name_of = name_by_number(names, encoding, columns, "column {}")
-        return SourceColumns(group, name_of, lambda _: "number", lambda j: "" if j < own else "missing", (), marks)
+        return SourceColumns(group, name_of, lambda _: "number", lambda j: "" if j < unmarked else "missing", (), marks)
     from streamsvm.store.sources.schema import CALENDAR, CATEGORY, HASHED, SINGLE, YEARS
 
     numbers: dict[str, int] = {}
@@ -120,8 +124,8 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
             one_hot.append((start, start + column.width))
         start += column.width
     if start < schema.width:
-        together = " or ".join(column.name for column in schema.columns if column.kind == HASHED)
-        numbers[together] = len(kinds)
+        hashed_names = " or ".join(column.name for column in schema.columns if column.kind == HASHED)
+        numbers[hashed_names] = len(kinds)
         group[start : schema.width] = len(kinds)
         kinds.append(HASHED)
     group[schema.width :] = group[np.array(marked, np.int64)]
@@ -131,11 +135,11 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
         if j >= width:
             return "missing"
         name = feature_name(j).removeprefix(titles[group[j]])
-        if name.startswith("="):  # a value of a category, which may begin with anything
+        if name.startswith("="):  # a category, which may begin with any character
             return name[1:]
         return name.removeprefix(".").removeprefix(", ").replace("=", " ", 1)
 
-    plain = dict.fromkeys(SINGLE, "number")
+    number_kinds = dict.fromkeys(SINGLE, "number")
     return SourceColumns(
-        group, titles.__getitem__, lambda g: plain.get(kinds[g], kinds[g]), value_of, tuple(one_hot), marks
+        group, titles.__getitem__, lambda g: number_kinds.get(kinds[g], kinds[g]), value_of, tuple(one_hot), marks
     )

@@ -32,8 +32,8 @@ from streamsvm.jobs.apply.metrics import (
     ModelEvaluation,
     ThresholdFigures,
     accumulate,
-    accumulator_for,
     count_rows,
+    make_accumulator,
     merge_accumulators,
     wilson_interval,
 )
@@ -60,7 +60,7 @@ from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
-SIDE_FIGURES = ("AUC_error", "hinge", "squared_hinge")
+HIDDEN_METRICS = ("AUC_error", "hinge", "squared_hinge")
 """Figures that a summary leaves out."""
 BYTES_A_ROW = 100
 """Bytes for each row of a block: decision values, codes, keys of the ranking."""
@@ -87,7 +87,7 @@ class EvaluateResult(JobResult):
 
     def summary(self) -> dict[str, str]:
         """Return the figures that have one value, the accuracy with the interval that has it with a probability of 95 %."""
-        found = {name: format_value(value) for name, value in self.measures.items() if name not in SIDE_FIGURES}
+        found = {name: format_value(value) for name, value in self.measures.items() if name not in HIDDEN_METRICS}
         if isinstance(self.evaluation, ModelEvaluation) and self.evaluation.rows:
             low, high = wilson_interval(self.evaluation.accuracy, self.evaluation.rows)
             found["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
@@ -137,7 +137,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
-    rows.notices += _unbalanced_notice(accumulator)
+    rows.notices += _majority_class_notice(accumulator)
     if accumulator.samples is not None:
         _name_worst_rows(accumulator.samples, rows)
     record_evaluation(Path(job.model), model, job.data, accumulator)
@@ -147,7 +147,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
     """Return an accumulator of no rows, which also keeps some of them where the evaluation will be recorded for a page."""
-    found = accumulator_for(model, rows, job.threshold, job.positive)
+    found = make_accumulator(model, rows, job.threshold, job.positive)
     found.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
     return found
 
@@ -170,7 +170,7 @@ def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
     samples.worst = [one._replace(id=names[one.row]) for one in samples.worst]
 
 
-def _unbalanced_notice(accumulator: Accumulator) -> list[str]:
+def _majority_class_notice(accumulator: Accumulator) -> list[str]:
     """Return a notice where the accuracy is no better than that of always predicting the most frequent class."""
     if not isinstance(accumulator, MetricAccumulator) or not accumulator.rows:
         return []
@@ -230,7 +230,7 @@ def _merge_into(one: Accumulator, other: Accumulator) -> Accumulator:
     return one
 
 
-class Counts(NamedTuple):
+class SliceEvaluation(NamedTuple):
     """What evaluating a slice found."""
 
     accumulator: Accumulator
@@ -241,21 +241,23 @@ class Counts(NamedTuple):
     """What a user should know."""
 
 
-def evaluate_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Counts:
+def evaluate_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> SliceEvaluation:
     """Return the accumulator of all slices. Raises what a task raises, ClusterError."""
     task = Task("evaluate", evaluate_slice, needs)
-    found: Counts = executor.reduce(task, parts, Joins(_join_counts), (executor.share(work),), ignore_progress)
+    found: SliceEvaluation = executor.reduce(
+        task, parts, Joins(_merge_slices), (executor.share(work),), ignore_progress
+    )
     return found
 
 
-def evaluate_slice(part: Slice, work: ApplyWork) -> Counts:
+def evaluate_slice(part: Slice, work: ApplyWork) -> SliceEvaluation:
     """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
     model, rows = open_slice(part, work)
     assert isinstance(work.job, EvaluateJob)
     accumulator = accumulate(model, rows, _empty_accumulator(model, rows, work.job))
-    return Counts(accumulator, accumulator.rows, rows.notices)
+    return SliceEvaluation(accumulator, accumulator.rows, rows.notices)
 
 
-def _join_counts(one: Counts, other: Counts) -> Counts:
+def _merge_slices(one: SliceEvaluation, other: SliceEvaluation) -> SliceEvaluation:
     notices = [*one.notices, *(n for n in other.notices if n not in one.notices)]
-    return Counts(merge_accumulators(one.accumulator, other.accumulator), one.rows + other.rows, notices)
+    return SliceEvaluation(merge_accumulators(one.accumulator, other.accumulator), one.rows + other.rows, notices)

@@ -27,7 +27,7 @@ KEY_BITS = 18
 """Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
 
 
-def accumulator_for(
+def make_accumulator(
     model: Model, rows: RowBatches, threshold: float | None = None, positive: str | None = None
 ) -> Accumulator:
     """Return an empty accumulator with the outcomes of ``rows``. Raises UsageError."""
@@ -51,7 +51,7 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
                     f"--positive is for two classes, and {found}", hint="leave it out: each class has its figures"
                 )
             raise UsageError(f"--positive {quote(positive)} is no class of the model", hint=found)
-        return MetricAccumulator(model.classes, threshold, positive or _positive_of(model))
+        return MetricAccumulator(model.classes, threshold, positive or _recorded_positive(model))
     if positive is not None:
         raise UsageError("--positive is for classes, and the model predicts numbers", hint="leave it out")
     if threshold is not None:
@@ -59,7 +59,7 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
     return NumberAccumulator()
 
 
-def _positive_of(model: Model) -> str | None:
+def _recorded_positive(model: Model) -> str | None:
     """Return the positive class that is recorded of a model of two classes: of its threshold, else of its settings; else None."""
     stated = (model.provenance.get("threshold") or model.provenance.get("settings") or {}).get("positive")
     return stated if stated in model.classes and len(model.weights) == 1 else None
@@ -264,7 +264,11 @@ class MetricAccumulator:
                 return None, None
             raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
         counts, positive = self.ranking.counts, self.positive
-        stated = None if self.threshold is None else at_threshold(self.threshold, self._above, counts, costs, positive)
+        stated = (
+            None
+            if self.threshold is None
+            else figures_at_threshold(self.threshold, self._above, counts, costs, positive)
+        )
         return stated, None if measure is None else best_threshold(counts, measure, costs, positive)
 
     def result(self) -> ModelEvaluation:
@@ -368,7 +372,7 @@ class ThresholdFigures(NamedTuple):
     """The mean cost of a row: that of a false positive or a false negative, or 0; by default 1 each."""
 
 
-def figures(
+def compute_figures(
     thresholds: Float64, taken: Int64, rows: Int64, costs: tuple[float, float], positive: int = 1
 ) -> list[Float64]:
     """Return the fields of ``ThresholdFigures`` for many thresholds at once.
@@ -395,11 +399,11 @@ def figures(
     ]
 
 
-def at_threshold(
+def figures_at_threshold(
     threshold: float, taken: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
 ) -> ThresholdFigures:
     """Return the figures at one threshold; ``taken`` (2,) as counted there, ``counts`` (2, bins) of the ranking."""
-    found = figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs, positive)
+    found = compute_figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs, positive)
     return ThresholdFigures(*(float(values[0]) for values in found))
 
 
@@ -414,7 +418,7 @@ def best_threshold(
     used = np.flatnonzero(counts.any(axis=0))
     taken = np.cumsum(counts[:, used][:, ::-1], axis=1)
     edges = lower_edges(used[::-1], counts.shape[1])
-    found = ThresholdFigures(*figures(edges, taken, counts.sum(axis=1), costs, positive))  # type: ignore[arg-type]
+    found = ThresholdFigures(*compute_figures(edges, taken, counts.sum(axis=1), costs, positive))  # type: ignore[arg-type]
     values = np.asarray(found[ThresholdFigures._fields.index(measure)])
     place = int(np.argmin(values) if measure == "cost" else np.argmax(values))
     return ThresholdFigures(*(float(np.asarray(column)[place]) for column in found))

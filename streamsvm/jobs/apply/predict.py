@@ -57,11 +57,11 @@ from streamsvm.store.format.predictions import (
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
-PREDICTED = "predicted_label"
+LABEL_COLUMN = "predicted_label"
 """The name of the column of labels."""
-PREDICTED_NUMBER = "prediction"
+NUMBER_COLUMN = "prediction"
 """The name of the column of numbers."""
-ROW = "row"
+ROW_COLUMN = "row"
 """The name of the column of row numbers."""
 Table: TypeAlias = Mapping[str, Array]
 """Predictions of some rows: columns (n,) by name, in their order."""
@@ -161,7 +161,7 @@ class _Predictions:
                 self.rows += len(one.decision)
                 self._tell()
 
-    def iterate_slices(self, slices: Iterator[Written], form: PredictionTable) -> Iterator[Piece]:
+    def iterate_slices(self, slices: Iterator[SlicePredictions], form: PredictionTable) -> Iterator[Piece]:
         """Yield what workers have written, instead."""
         for found in slices:
             for table in parquet_tables(found.path):
@@ -201,10 +201,10 @@ class PredictionTable:
     @property
     def names(self) -> list[str]:
         """The names of the columns: that of the ids, or of the row numbers, is the first."""
-        first = self.id_column or (ROW if self.numbered else None)
+        first = self.id_column or (ROW_COLUMN if self.numbered else None)
         names = [first] if first is not None and self.job.named else []
         beside = {
-            "label": [PREDICTED_NUMBER if self.model.numeric else PREDICTED],
+            "label": [NUMBER_COLUMN if self.model.numeric else LABEL_COLUMN],
             "decision": [f"decision_{name}" for name in self.model.outcomes],
             "probability": [f"probability_{name}" for name in self.model.classes],
         }
@@ -254,7 +254,7 @@ class PredictionTable:
 
     def renumber(self, table: Table, start: int) -> Table:
         """Return the columns of rows that were numbered from 0 as those of rows from ``start`` on."""
-        return {**table, ROW: table[ROW] + start} if self.numbered else table
+        return {**table, ROW_COLUMN: table[ROW_COLUMN] + start} if self.numbered else table
 
     def lines_of(self, table: Table) -> Piece:
         """Return a table as it is written: as lines where the job's file is one of lines."""
@@ -283,14 +283,14 @@ class PredictionTable:
         dtype = np.array(self.model.classes).dtype if labels else np.dtype("<f8")
         with scratch_beside(out) as scratch:
             spool = scratch / "numbers"
-            durable.write_stream(spool, (_rows(table, dtype) for table in tables))
+            durable.write_stream(spool, (_to_bytes(table, dtype) for table in tables))
             wide = len(self.names)
             rows = spool.stat().st_size // (dtype.itemsize * wide)
             header = durable.npy_header(dtype, (rows, wide) if wide > 1 else (rows,))
             durable.write_stream(out, chain([header], file_pieces(spool)))
 
 
-def _rows(table: Table, dtype: DType) -> Array:
+def _to_bytes(table: Table, dtype: DType) -> Array:
     """Return the bytes of an array of rows: labels as text of one width, or decision values."""
     return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
 
@@ -307,7 +307,7 @@ def file_pieces(path: Path) -> Iterator[bytes]:
             yield piece
 
 
-class Written(NamedTuple):
+class SlicePredictions(NamedTuple):
     """The output of a slice."""
 
     path: Path
@@ -318,12 +318,14 @@ class Written(NamedTuple):
     """What a user should know."""
 
 
-def predict_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> Iterator[Written]:
+def predict_slices(
+    work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int
+) -> Iterator[SlicePredictions]:
     """Yield the outputs of all slices in order. Raises what a task raises, ClusterError."""
     yield from executor.map(Task("predict", predict_slice, needs), parts, (executor.share(work),))
 
 
-def predict_slice(part: Slice, work: ApplyWork) -> Written:
+def predict_slice(part: Slice, work: ApplyWork) -> SlicePredictions:
     """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
     assert work.directory is not None
     model, rows = open_slice(part, work)
@@ -339,4 +341,4 @@ def predict_slice(part: Slice, work: ApplyWork) -> Written:
             count += row_count(batch.X)
 
     durable.write_stream(path, parquet_pieces(tables()))
-    return Written(path, count, rows.notices)
+    return SlicePredictions(path, count, rows.notices)

@@ -1,7 +1,8 @@
-"""What is kept of the rows of an evaluation for the page of a run: a sample, those with the worst errors, and means of columns.
+"""Keep a sample of the rows of an evaluation, the rows with the worst errors, and means of columns, for the page of a run.
 
-All of it has a bounded size, and none depends on the order in which parts of the rows are counted but for the last digits
-of means: the sample is of the rows with the smallest hashes, the worst rows are ordered by error, then by number.
+The size of these is bounded. Except for the last digits of means, they do not depend on the order in which parts of the
+rows are counted: the sample consists of the rows with the smallest hashes, and the worst rows are ordered by error, then
+by number.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from streamsvm.model import Model
 from streamsvm.model.model import count_votes
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, row_where
 
-SAMPLED = 5_000
-"""Rows of the sample."""
-WORST = 12
-"""Rows with the worst errors."""
-ENTRIES = 64
-"""Numbers kept of such a row: those that move f most."""
-ROWS_FOR_MEANS = 2048
-"""At most so many rows of a batch are counted for the means of columns."""
-MAX_COLUMNS = 20_000
-"""Of wider rows there are no means."""
+SAMPLE_ROWS = 5_000
+"""The number of rows in the sample."""
+WORST_ROWS = 12
+"""The number of rows with the worst errors that are kept."""
+MAX_ENTRIES = 64
+"""The number of entries kept of such a row: those with the largest contribution to f."""
+MAX_MEAN_ROWS = 2048
+"""Maximum number of rows per batch that are added to the means of columns."""
+MAX_MEAN_COLUMNS = 20_000
+"""Maximum number of columns for which means are computed."""
 UInt64 = NDArray[np.uint64]
 
 
@@ -35,56 +36,57 @@ class WorstRow(NamedTuple):
     """A row with a large error."""
 
     error: float
-    """How far the true class is below the predicted one, or the absolute error of a number."""
+    """The decision value of the predicted class less that of the true class; in regression the absolute error."""
     row: int
-    """Its number."""
+    """The number of the row."""
     truth: float
-    """Its class, as an index into the outcomes of the evaluation, or its number."""
+    """The true class, as an index into the outcomes of the evaluation, or the target in regression."""
     decision: Float64
-    """(k,)"""
+    """The decision values, (k,)."""
     columns: Int64
-    """Columns that move f most, (m,)."""
+    """The columns with the largest contributions to f, (m,)."""
     values: Float64
-    """The row's numbers in them, (m,)."""
+    """The entries of the row in these columns, (m,)."""
     id: object = None
-    """Its id; None for a row without."""
+    """The id of the row; None if it has none."""
 
     @property
     def order(self) -> tuple[float, int]:
-        """The order of rows: the worst first, of equal ones the first."""
+        """The sort key: rows with larger errors come first, then rows with smaller numbers."""
         return (-self.error, self.row)
 
 
 @dataclass(slots=True)
 class RowSamples:
-    """Keeps some of the rows that it is shown."""
+    """A sample of rows, the worst rows, and sums of columns."""
 
     hashes: UInt64 = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Of the sampled rows, rising (s,)."""
+    """The hashes of the sampled rows in ascending order, (s,)."""
     points: Float64 = field(default_factory=lambda: np.empty((0, 2)))
-    """Of these the target and the prediction, or the class and the margin (s, 2)."""
+    """Target and prediction of the sampled rows, or class and margin, (s, 2)."""
     worst: list[WorstRow] = field(default_factory=list)
     sums: Float64 = field(default_factory=lambda: np.empty(0))
-    """Of the columns, over ``rows`` rows; empty for rows that are too wide."""
+    """The sums of the columns over ``rows`` rows; empty for rows with too many columns."""
     rows: int = 0
     first: int = 0
-    """The number of the first row it was shown."""
+    """The number of the first row added."""
     seen: int = 0
-    """How many rows it was shown."""
+    """The number of rows added."""
 
     def add(  # noqa: PLR0917
         self, model: Model, X: Rows, decision: Float64, truth: Array, first: int, ids: Array | None = None
     ) -> None:
-        """Look at the rows of a batch with decision values (n, k) of a model, outcomes or numbers (n,), and ids (n,); ``first`` is the
-        number of the first one.
+        """Add the rows of a batch with their decision values (n, k), true outcomes or targets (n,), and ids (n,).
+
+        ``first`` is the number of the first row.
         """
         if not len(truth):
             return
         self.first = self.first if self.seen else first
         self.seen += len(truth)
-        if model.columns <= MAX_COLUMNS:
-            some = _take_evenly(X)
-            self._add_sums(sum_columns(some, model.columns), row_count(some))
+        if model.columns <= MAX_MEAN_COLUMNS:
+            selected = _take_evenly(X)
+            self._add_sums(sum_columns(selected, model.columns), row_count(selected))
         if model.numeric:
             error, points = np.abs(decision[:, 0] - truth), np.column_stack([truth, decision[:, 0]])
         else:
@@ -95,28 +97,29 @@ class RowSamples:
                 margins = np.zeros(len(truth))
                 margins[known] = measure_margins(model, decision[known], truth[known])
             error, points = -margins, np.column_stack([truth, margins])[known]
-        if model.numeric or len(model.weights) > 1:  # of two classes the ranking knows more
+        if model.numeric or len(model.weights) > 1:  # for two classes the page uses the ranking of all rows
             self._keep(hash_rows(points), points)
-        wrong = np.flatnonzero(error > (self.worst[-1].error if len(self.worst) == WORST else 0.0))
-        for i in wrong[np.argsort(-error[wrong], kind="stable")][:WORST].tolist():
+        wrong = np.flatnonzero(error > (self.worst[-1].error if len(self.worst) == WORST_ROWS else 0.0))
+        for i in wrong[np.argsort(-error[wrong], kind="stable")][:WORST_ROWS].tolist():
             columns, values = _copy_row(model, row_slice(X, i, i + 1))
-            name = None if ids is None else ids[i]
-            one = WorstRow(float(error[i]), first + i, float(truth[i]), decision[i].copy(), columns, values, name)
-            self.worst.append(one)
+            row_id = None if ids is None else ids[i]
+            self.worst.append(
+                WorstRow(float(error[i]), first + i, float(truth[i]), decision[i].copy(), columns, values, row_id)
+            )
         self._sort_worst()
 
     def count_in(self, other: RowSamples) -> None:
-        """Add what another one has kept of the rows that follow; one that counts from 0, as of a file, is numbered on."""
+        """Add the samples of the rows that follow. If their numbers start at 0, as those of a file, they are shifted."""
         shift = self.seen if other.first == 0 else 0
         self.first, self.seen = self.first if self.seen else other.first, self.seen + other.seen
         self._keep(other.hashes, other.points)
-        self.worst += [one._replace(row=one.row + shift) for one in other.worst]
+        self.worst += [row._replace(row=row.row + shift) for row in other.worst]
         self._sort_worst()
         self._add_sums(other.sums, other.rows)
 
     @property
     def means(self) -> Float64 | None:
-        """The means of the columns over some of the rows, (d,); None where there are none."""
+        """The means of the columns over a part of the rows, (d,); None if no sums were kept."""
         return self.sums / self.rows if self.rows else None
 
     def _add_sums(self, sums: Float64, rows: int) -> None:
@@ -125,20 +128,20 @@ class RowSamples:
             self.rows += rows
 
     def _keep(self, hashes: UInt64, points: Float64) -> None:
-        if len(self.hashes) == SAMPLED:
-            some = hashes < self.hashes[-1]
-            hashes, points = hashes[some], points[some]
-        both = np.concatenate([self.hashes, hashes])
-        order = np.argsort(both, kind="stable")[:SAMPLED]
-        self.hashes, self.points = both[order], np.concatenate([self.points, points])[order]
+        if len(self.hashes) == SAMPLE_ROWS:
+            is_smaller = hashes < self.hashes[-1]
+            hashes, points = hashes[is_smaller], points[is_smaller]
+        all_hashes = np.concatenate([self.hashes, hashes])
+        order = np.argsort(all_hashes, kind="stable")[:SAMPLE_ROWS]
+        self.hashes, self.points = all_hashes[order], np.concatenate([self.points, points])[order]
 
     def _sort_worst(self) -> None:
-        self.worst = sorted(self.worst, key=lambda one: one.order)[:WORST]
+        self.worst = sorted(self.worst, key=lambda row: row.order)[:WORST_ROWS]
 
 
 def _take_evenly(X: Rows) -> Rows:
-    """Return at most ``ROWS_FOR_MEANS`` rows that lie evenly among the rows, of dense ones without a copy."""
-    step = -(-row_count(X) // ROWS_FOR_MEANS)
+    """Return at most ``MAX_MEAN_ROWS`` evenly spaced rows; dense rows are not copied."""
+    step = -(-row_count(X) // MAX_MEAN_ROWS)
     return Dense(X.values[::step]) if isinstance(X, Dense) else row_where(X, np.arange(row_count(X)) % step == 0)
 
 
@@ -151,40 +154,40 @@ def sum_columns(X: Rows, columns: int) -> Float64:
 
 
 def hash_rows(points: Float64) -> UInt64:
-    """Return numbers that are as good as random, (n,), from the numbers (n, 2) of rows and their places."""
+    """Return pseudorandom hashes, (n,), of the points (n, 2) and their positions."""
     bits = np.ascontiguousarray(points).view(np.uint64)
     x = bits[:, 0] * STEP ^ bits[:, 1] * np.uint64(0xC2B2AE3D27D4EB4F)
     return mix_bits(x + np.arange(len(x), dtype=np.uint64) * np.uint64(0x165667B19E3779F9))
 
 
 def measure_margins(model: Model, decision: Float64, truth: Array) -> Float64:
-    """Return how far the decision value of the true class is above all others, (n,), or its votes where pairs vote; of two
-    classes y f(x). Below 0 the answer is wrong.
+    """Return the margins (n,): the decision value of the true class less the largest of the others, or votes in place
+    of decision values for one-vs-one; for two classes y f(x). A row with a margin below 0 is misclassified.
 
     ``truth`` (n,): indices of the model's classes.
     """
     if decision.shape[1] == 1:
-        beyond: Float64 = decision[:, 0] - model.threshold
-        return np.where(truth == 1, beyond, -beyond)
+        above_threshold: Float64 = decision[:, 0] - model.threshold
+        return np.where(truth == 1, above_threshold, -above_threshold)
     if model.pairs:
         decision = count_votes(decision, len(model.classes)).astype(np.float64)
     rows = np.arange(len(decision))
-    own = decision[rows, truth].copy()
+    of_truth = decision[rows, truth].copy()
     decision[rows, truth] = -np.inf
-    margins: Float64 = own - decision.max(axis=1)
-    decision[rows, truth] = own
+    margins: Float64 = of_truth - decision.max(axis=1)
+    decision[rows, truth] = of_truth
     return margins
 
 
 def _copy_row(model: Model, X: Rows) -> tuple[Int64, Float64]:
-    """Return the columns of a row that move f most, and its numbers there."""
+    """Return the columns of a row with the largest contributions to f, and its entries in these columns."""
     if isinstance(X, CSR):
         columns, values = X.indices.astype(np.int64), X.data.astype(np.float64)
     else:
         columns = np.flatnonzero(X.values[0])
         values = X.values[0][columns].astype(np.float64)
-    moves = np.abs(values)
+    contributions = np.abs(values)
     if model.expansion is None:
-        moves = np.abs(model.weights[:, columns] * values).max(axis=0, initial=0.0)
-    chosen = np.argsort(-moves, kind="stable")[:ENTRIES]
+        contributions = np.abs(model.weights[:, columns] * values).max(axis=0, initial=0.0)
+    chosen = np.argsort(-contributions, kind="stable")[:MAX_ENTRIES]
     return columns[chosen], values[chosen]

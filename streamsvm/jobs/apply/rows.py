@@ -432,7 +432,7 @@ def open_slice(part: Slice, work: ApplyWork) -> tuple[Model, RowBatches]:
     return model, rows
 
 
-class Decided(NamedTuple):
+class RowDecisions(NamedTuple):
     """Decision values of some rows, with their true labels."""
 
     decision: Float64
@@ -447,7 +447,9 @@ class Decided(NamedTuple):
     """Result of ``Prepare``; None without one."""
 
 
-def decide_rows(model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None) -> Generator[Decided]:
+def decide_rows(
+    model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None
+) -> Generator[RowDecisions]:
     """Yield the decisions on all rows, in order, computed on ``threads`` threads. Raises what reading raises."""
     names, task = rows.names(), Task("apply", decide_part, each=_decisions)
     with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as found:
@@ -455,16 +457,18 @@ def decide_rows(model: Model, rows: RowBatches, threads: int, prepare: Prepare |
             yield one._replace(ids=names(one.ids, one.first, len(one.decision)))
 
 
-def decide_part(part: RowPart, model: Model, rows: RowBatches, prepare: Prepare | None) -> Decided:
+def decide_part(part: RowPart, model: Model, rows: RowBatches, prepare: Prepare | None) -> RowDecisions:
     """Apply the model to one part."""
     with closing(_decisions(iter([part]), model, rows, prepare)) as found:
         return next(found)
 
 
-def _decisions(parts: Iterator[RowPart], model: Model, rows: RowBatches, prepare: Prepare | None) -> Generator[Decided]:
+def _decisions(
+    parts: Iterator[RowPart], model: Model, rows: RowBatches, prepare: Prepare | None
+) -> Generator[RowDecisions]:
     """Apply the model to part after part, while the next one is read ahead."""
     with closing(rows.read(parts)) as batches:
         for batch in batches:
             decision = model.decision(batch.X)
             prepared = None if prepare is None else prepare(decision, batch)
-            yield Decided(decision, batch.truth, batch.ids, batch.first, prepared)
+            yield RowDecisions(decision, batch.truth, batch.ids, batch.first, prepared)
