@@ -183,7 +183,7 @@ def _continue_read(descriptor: int, views: list[Any], offset: int, done: int, pa
 
 
 def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
-    """Give the kernel the hint ``advice`` (POSIX_FADV_...) about the pages of items [start, stop). Errors are ignored."""
+    """Give the kernel the hint ``advice`` (POSIX_FADV_...) about items [start, stop). Errors are ignored."""
     for segment in find_segments(array.spec, start, stop):
         place = array.place(segment.unit)
         try:

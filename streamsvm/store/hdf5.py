@@ -175,7 +175,7 @@ class HDF5Backend:
         self._rows += len(values["y"])
 
     def sync(self) -> bool:
-        """Write dirty pages to disk; return False while a part is open, because no build can be resumed inside a part."""
+        """Write dirty pages to disk; return False while a part is open: a build cannot be resumed inside a part."""
         if self._writer is not None:
             self._writer.sync()
         return self._writer is None

@@ -74,7 +74,7 @@ def _open_error(path: Path, error: OSError) -> DataError | StorageError:
 
 
 def member(file: H5Object, key: str, path: Path, *, soft_links: bool = False) -> H5Object:
-    """Return the dataset or group ``key``, as ``find`` does. Raises DataError E-SCHEMA if there is none, SecurityError."""
+    """Return the dataset or group ``key``, as ``find`` does. Raises DataError E-SCHEMA, SecurityError."""
     found = find(file, key, path, soft_links=soft_links)
     if found is None:
         names = ", ".join(quote(k, 40) for k in list(file)[:12])

@@ -1,4 +1,4 @@
-"""Read a committed store of any format from a local disk: ``preadv`` into preallocated buffers, verify, return as rows."""
+"""Read a committed store of any format from a local disk: ``preadv`` into buffers, verify, return as rows."""
 
 from __future__ import annotations
 
@@ -232,7 +232,7 @@ class DiskStore(DisplayedStore):
             raise DataError(f"{self._describe(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
 
     def _verify(self, chunk: int, name: str, items: ItemRange, into: Buffer) -> None:
-        """Raise DataError E-CRC unless the bytes of one array have the manifest's checksum, and its padding is zeros."""
+        """Raise DataError E-CRC unless one array has the manifest's checksum and its padding is zeros."""
         values, expected = into.arrays[name], self.manifest.chunks[chunk].crc[name]
         crc = crc32c(values[: items.real_bytes])
         if crc != expected:

@@ -95,7 +95,7 @@ class MemoryStore:
         return self._weigh(statistics) if self.copies and self.layout.weighted else statistics
 
     def _weigh(self, statistics: Statistics) -> Statistics:
-        """Return the statistics with weighted mean and M2; M2 is scaled from the sum of weights to the number of rows."""
+        """Return the statistics with weighted mean and M2, scaled from the sum of weights to the number of rows."""
         zeros = np.zeros(self.layout.columns)
         parts = [(chunk.X, np.asarray(chunk.weight, np.float64)) for chunk in self.chunks]
         weight = sum(float(s.sum()) for _, s in parts)

@@ -76,7 +76,7 @@ class H5File:
         self.name = str(path)
 
     def kind(self, key: str) -> str | None:
-        """Return 'array' or 'group'; None if there is no member ``key``. Raises SecurityError for one in another file."""
+        """Return 'array' or 'group'; None if there is no such member. Raises SecurityError for one in another file."""
         import h5py
 
         node = find(self._file, key, self._path, soft_links=True)

@@ -192,7 +192,7 @@ def _read(path: Path) -> JsonObject:
 
 
 def check_chunks(directory: Path, meta: ArrayMeta, *, allow_fill: bool) -> None:
-    """Raise DataError E-CHUNKS if a chunk is missing, E-CRC if one is empty; SecurityError if one is a symbolic link."""
+    """Raise DataError E-CHUNKS if a chunk is missing, E-CRC if one is empty; SecurityError for a symbolic link."""
     missing, total = [], 0
     for index in _grid(meta, 0, meta.shape[0] if meta.shape else 0):
         path = directory / meta.key(index)

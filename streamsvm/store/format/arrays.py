@@ -161,7 +161,7 @@ class Buffer:
 
 
 def page_aligned(nbytes: int) -> Any:
-    """Return uninitialized bytes that begin on a page boundary: the kernel copies whole pages faster than parts of two."""
+    """Return uninitialized bytes that begin on a page boundary: the kernel copies whole pages faster than parts."""
     spare = np.empty(nbytes + PAGE, np.uint8)
     start = -spare.ctypes.data % PAGE
     return spare[start : start + nbytes]

@@ -28,7 +28,7 @@ LARGEST_MANIFEST = 256 << 20
 MEMORY_PER_BYTE = 9
 """Bytes of memory per byte of the file while the manifest is read and decoded (measured: 4.3 to 8.2)."""
 SMALL_MANIFEST = 1 << 20
-"""Bytes of a manifest up to which the memory limit is not checked: the minimum memory of every job covers decoding it."""
+"""Bytes of a manifest up to which the memory limit is not checked: the least memory of a job covers decoding it."""
 MOST_COLUMNS = 2**31 - 1
 """The most columns a store can have: column indices are int32."""
 MOST_CHUNK_BYTES = 2**50
@@ -220,7 +220,7 @@ def _parse(raw: bytes, root: Path) -> Manifest:
 
 
 def _is_consistent(m: Manifest) -> bool:
-    """Return whether a manifest describes a possible store. A valid sha256 does not prove it, and readers rely on it."""
+    """Return whether a manifest describes a possible store. A valid sha256 does not prove it; readers rely on it."""
     if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
         return False
     if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:

@@ -116,7 +116,7 @@ def write(root: Path, statistics: Statistics) -> str:
 
 
 def read(root: Path, sha256: str, columns: int) -> Statistics:
-    """Read and verify the file, which holds four float64 per column. Raises DataError E-CRC, E-FILE, E-LIMIT, E-META."""
+    """Read and verify the file of four float64 per column. Raises DataError E-CRC, E-FILE, E-LIMIT, E-META."""
     from safetensors.numpy import load
 
     path = root / FILE

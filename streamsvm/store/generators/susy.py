@@ -76,7 +76,7 @@ def _draw_measured(rng: np.random.Generator, n: int) -> Measured:
 
 
 def _beta_3_2(rng: np.random.Generator, n: int) -> Float32:
-    """Draw Beta(3, 2), the distribution of the third smallest of four uniform numbers, in float32, which numpy lacks."""
+    """Draw Beta(3, 2), the distribution of the third smallest of four uniform numbers, in float32."""
     a, b, c, d = rng.random((4, n), np.float32)
     return np.maximum(np.minimum(np.maximum(a, b), np.maximum(c, d)), np.maximum(np.minimum(a, b), np.minimum(c, d)))
 

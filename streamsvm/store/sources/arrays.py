@@ -92,7 +92,7 @@ class OpenArraySource(BaseSource):
         return int(X.shape[1])
 
     def _spans(self, rows: int) -> Iterator[tuple[int, int]]:
-        """Return the bounds of slices of about ``SLICE_BYTES``, which consist of whole chunks if the array has chunks."""
+        """Return the bounds of slices of about ``SLICE_BYTES``, which are whole chunks if the array has chunks."""
         step = max(1, SLICE_BYTES // (4 * self._width))
         X = self._given.X
         chunk = X.chunks[0] if isinstance(X, Chunked) and X.chunks else 1

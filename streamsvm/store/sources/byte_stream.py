@@ -332,7 +332,7 @@ def _check_standard_input(names: Sequence[Path | str], *, cluster: bool) -> None
 
 
 BLOCK = 1 << 20
-"""Bytes of text read at a time, few enough that the text and its rows stay in the processor's cache while it is parsed."""
+"""Bytes of text read at a time, few enough that text and rows stay in the processor's cache during parsing."""
 LINE_LIMIT = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
@@ -399,7 +399,7 @@ def whole_rows(blocks: Generator[bytes], name: str) -> Generator[bytes]:
 
 
 def end_of_last_row(content: bytes) -> int:
-    """Return the end of the last row of a text: the place after its last line feed outside quotes, 0 if there is none."""
+    """Return the end of the last row of a text: after its last line feed outside quotes, 0 if there is none."""
     if content.count(b'"') % 2 == 0 and content.endswith(b"\n"):
         return len(content)
     text = np.frombuffer(content, np.uint8)

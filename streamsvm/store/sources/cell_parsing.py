@@ -24,7 +24,7 @@ Arrow: TypeAlias = Any
 
 
 class BadCell(Exception):
-    """A value that cannot be encoded: its row in the batch, from 0, its column, and code, text and hint of the error."""
+    """A value that cannot be encoded: its row in the batch, from 0, its column, and the error's code, text and hint."""
 
     def __init__(self, row: int, column: str, code: str, text: str, hint: str) -> None:
         super().__init__(text)
@@ -291,7 +291,7 @@ def _since_1970(seconds: Any, name: str) -> Any:
 
 
 def parse_dates_or_null(texts: Any, form: str) -> Any:
-    """Return texts as timestamps in seconds of UTC; null for a text that is not a date of this format, and for year 0."""
+    """Return texts as timestamps in seconds of UTC; null if not a date of this format, or of year 0."""
     if form == ISO:
         is_date = pc.match_substring_regex(texts, _ISO_DATE)
         plain = pc.replace_substring_regex(texts, rf"(:\d\d)(?:\.\d+)?(?:Z|{_OFFSET})?$", r"\1")
@@ -431,7 +431,7 @@ class MissingWords(NamedTuple):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """The numbers among the words that the user added; they are compared as numbers, so that -999 matches -999.0."""
+        """The numbers among the words that the user added; compared as numbers, so that -999 matches -999.0."""
         return tuple(number for number in map(_to_number, self.added) if number is not None)
 
     def has(self, text: str, *, number: bool) -> bool:

@@ -83,7 +83,7 @@ def without_comments(text: bytes, mark: str | None) -> bytes:
 
 
 def _texts(head: bytes, start: int) -> list[str]:
-    """Return the whole lines that are not empty among ``COMMENT_SEARCH_LINES`` lines from line ``start`` on, as text."""
+    """Return the whole, nonempty lines among ``COMMENT_SEARCH_LINES`` lines from line ``start`` on, as text."""
     lines = (
         line.removesuffix(b"\r")
         for line in head[: head.rfind(b"\n") + 1].split(b"\n")[start : start + COMMENT_SEARCH_LINES]

@@ -249,7 +249,7 @@ def _explain_refusals() -> Iterator[None]:
 
 
 class _AddedColumns:
-    """Columns (n,) that are given beside a table, such as labels; they become the last columns of its record batches."""
+    """Columns (n,) that are given beside a table, such as labels; they become the last columns of its batches."""
 
     def __init__(self, columns: Mapping[str, Array]) -> None:
         self.rows = 0
@@ -279,7 +279,7 @@ class _AddedColumns:
             yield pa.record_batch(stored, schema)
 
     def check(self, rows: int) -> None:
-        """Raise DataError E-EMPTY for a table without rows, E-ROWS for an added column of another length than ``rows``."""
+        """Raise DataError E-EMPTY for a table without rows, E-ROWS for an added column of another length."""
         if not rows:
             raise DataError("the table holds no rows", code="E-EMPTY", hint="check what it was made of")
         for name, values in self._columns.items():
@@ -294,7 +294,7 @@ def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _memory_reader(X: Any, places: list[int], schema: pa.Schema, rows: int) -> pa.RecordBatchReader:
-    """Return the columns of a data frame at ``places``, of the types of ``schema``, in batches of about ``rows`` rows."""
+    """Return the columns of a data frame at ``places``, of the types of ``schema``, about ``rows`` rows a batch."""
     if isinstance(X, pa.Table):
         return X.select(places).to_reader(rows)
     if package_of(X) == "pandas":
@@ -465,7 +465,7 @@ def _sink(X: Any, directory: Path) -> pd.Dataset:
 
 
 def _pandas_reader(frame: Any, schema: pa.Schema | None = None, rows: int | None = None) -> pa.RecordBatchReader:
-    """Return a reader of a pandas data frame without its index, of the types of ``schema`` if given. Raises DataError."""
+    """Return a reader of a pandas data frame without its index; ``schema``: types to use. Raises DataError."""
     check_frame(frame, "")
     names = list(map(str, frame.columns))
     if names != list(frame.columns):

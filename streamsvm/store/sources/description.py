@@ -1,4 +1,4 @@
-"""Describe the columns of a table and how each is encoded (--describe): all rows are read once, and nothing is written."""
+"""Describe the columns of a table and how each is encoded (--describe), by reading all rows once."""
 
 from __future__ import annotations
 

@@ -256,7 +256,7 @@ class TableEncoder:
         return pc.assume_timezone(moments, UTC_ZONE).cast(pa.timestamp("s", column.zone))
 
     def _codes(self, values: Arrow, column: Column) -> NDArray[np.int64]:
-        """Return the index in ``column.values`` of the value of each row (n,); -1 for an unknown one. Raises BadCell."""
+        """Return the index in ``column.values`` of each row's value (n,); -1 for an unknown one. Raises BadCell."""
         missing = values.null_count
         if not self._missing:
             check_missing(values, column.name)
@@ -341,7 +341,7 @@ def entries_of(indices: NDArray[np.int64], data: Array) -> Entries:
 
 
 def sum_entries(parts: list[Entries], rows: int, width: int, dtype: type[np.floating[Any]] = np.float32) -> CSR:
-    """Return entries as CSR rows; entries of the same row and column are added in float64, then rounded to ``dtype``."""
+    """Return entries as CSR rows; those of the same row and column are added in float64, then rounded to ``dtype``."""
     keys, inverse = np.unique(np.concatenate([part.rows * width + part.columns for part in parts]), return_inverse=True)
     values = np.concatenate([part.values for part in parts])
     sums = np.bincount(inverse, weights=values, minlength=len(keys)).astype(dtype)

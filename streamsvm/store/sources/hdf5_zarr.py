@@ -94,7 +94,7 @@ class ForeignSource(BaseSource):
 
 
 def check_same_names(expected: tuple[str, ...] | None, names: tuple[str, ...] | None, where: str) -> None:
-    """Raise DataError E-SCHEMA for the first column whose name differs from the expected one; None: names are unknown."""
+    """Raise DataError E-SCHEMA for the first column with another name than expected; None: names are unknown."""
     if expected is None or names is None:
         return
     for number, (expected_name, name) in enumerate(zip(expected, names, strict=True)):

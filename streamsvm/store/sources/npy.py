@@ -134,7 +134,7 @@ class NpySource(BaseSource):
         self._check_width(X.shape[1], path)
 
     def _check_label(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
-        """Set ``_label`` to the column of the labels, None if X has no such column. Rows to predict may have no labels."""
+        """Set ``_label`` to the column of the labels, None if X has no such column, as rows to predict may."""
         recorded = (self._options.encoding or {}).get("columns")
         if y is not None or self._label == "none" or X.shape[1] == recorded:
             self._label = None
@@ -155,7 +155,7 @@ class NpySource(BaseSource):
 
 
 def find_labels_file(path: Path) -> Path | None:
-    """Return the file in the same folder whose name says that it holds the labels of an array; None if there is none."""
+    """Return the file in the same folder that by its name holds the labels of an array; None if there is none."""
     pairs = (("images-idx3", "labels-idx1"), ("images.idx3", "labels.idx1"), ("images", "labels"), ("X", "y"))
     for old, new in (*pairs, ("features", "labels"), ("data", "labels")):
         other = path.with_name(path.name.replace(old, new, 1))

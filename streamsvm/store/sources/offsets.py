@@ -35,13 +35,13 @@ class Offsets(NamedTuple):
         return [(int(j), float(o)) for j, o in zip(self.columns, self.values, strict=True)]
 
     def difference_from(self, other: Offsets) -> Offsets:
-        """Return the offsets to subtract from rows stored with the offsets ``other``, so that they have these offsets."""
+        """Return the offsets to subtract from rows stored with the offsets ``other`` to give them these offsets."""
         columns = np.union1d(self.columns, other.columns).astype(np.int64)
         changes = self.at(columns) - other.at(columns)
         return Offsets(columns[changes != 0.0], changes[changes != 0.0])
 
     def at(self, columns: Int64) -> Float64:
-        """Return the offset of each of ``columns``, which are ascending and include ``self.columns``; 0 for the others."""
+        """Return the offset of each of ``columns``, ascending and including ``self.columns``; 0 for the others."""
         offsets = np.zeros(len(columns))
         offsets[np.searchsorted(columns, self.columns)] = self.values
         return offsets
@@ -159,7 +159,7 @@ def collect_first_rows(batches: Iterable[Rows]) -> Rows | None:
 
 
 def cut_first_rows(X: Rows) -> Rows:
-    """Return the rows from which offsets are computed: at least two, at most SAMPLE_ROWS, with SAMPLE_NUMBERS numbers."""
+    """Return the rows from which offsets are computed: at least 2, at most SAMPLE_ROWS, with SAMPLE_NUMBERS numbers."""
     if isinstance(X, Dense):
         most = sample_rows(X.values.shape[1])
     else:

@@ -316,7 +316,7 @@ class SourceOptions(ReadOptions):
     offsets: Sequence[tuple[int, float]] | None = None
     """Pairs (column, offset) to subtract, unless ``encoding`` has recorded some; None: the first rows decide."""
     filling: JsonMapping | None = None
-    """What replaces missing values (``Filling.to_json``), unless ``encoding`` has recorded it; None: all rows decide."""
+    """The filling of missing values (``Filling.to_json``), unless ``encoding`` has one; None: from all rows."""
     recognize: bool = False
     """Tables: whether the kinds of columns of text are decided by their values."""
     split_by: str | None = None
@@ -326,7 +326,7 @@ class SourceOptions(ReadOptions):
     undecided: dict[str, DataError] | None = field(default=None, compare=False)
     """Tables: columns whose kind cannot be inferred are left out and listed here with the reason; None raises it."""
     max_census_rows: int | None = None
-    """Tables: the number of first rows in which the values of categories are counted; None: all; 0: none are counted."""
+    """Tables: the number of first rows in which the values of categories are counted; None: all rows."""
     unlabeled: bool = False
     """Whether a column of labels is ignored, whatever it holds."""
 

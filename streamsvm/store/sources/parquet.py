@@ -45,7 +45,7 @@ PLAIN_PAGES = 1.25
 NUMBER_PAGES = 2.5
 """The pages in memory per column with a dictionary of numbers: dictionary, current page and values (measured: 2.4)."""
 TEXT_PAGES = 4.25
-"""The pages in memory per column of text with a dictionary or DELTA encoding, with 16 bytes per text (measured: 4.0)."""
+"""The pages in memory per column of text with a dictionary or DELTA encoding, with 16 bytes per text (measured: 4)."""
 DICTIONARY = 64 << 10
 """The most bytes of a stored dictionary whose text is read as codes; in memory it takes 15 times its bytes."""
 GROUP = 512
@@ -71,7 +71,7 @@ class ParquetSource(TableSource):
             self._note_named_index({*named_columns(options), *stated_columns(options)})
 
     def _note_named_index(self, named: set[str | None]) -> None:
-        """Add a notice for each feature that was an index of the data frame that pandas wrote, unless options name it."""
+        """Add a notice for each feature that was an index of the data frame pandas wrote, unless options name it."""
         recorded = (self._metadata(self._paths[0]).metadata or {}).get(b"pandas", b"{}")
         index = [name for name in json.loads(recorded).get("index_columns", ()) if isinstance(name, str)]
         features = {column.name for column in self.schema.columns}

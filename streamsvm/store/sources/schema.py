@@ -1,4 +1,4 @@
-"""The schema of a table: its columns of labels, weights and ids, and the feature columns into which others are encoded."""
+"""The schema of a table: its columns of labels, weights and ids, and the encoding of others as feature columns."""
 
 from __future__ import annotations
 
@@ -313,7 +313,7 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
 
 
 def check_named(wanted: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
-    """Return ``wanted``, the columns that an option names. Raises DataError E-SCHEMA for one that is not in ``names``."""
+    """Return ``wanted``, the columns that an option names. Raises DataError E-SCHEMA for one not in ``names``."""
     known = {*names, ALL_TEXT} if wanted else ()
     if missing := [name for name in wanted if name not in known]:
         message = f"{where} has no column {list_names(missing)}, named by {option}"
@@ -347,7 +347,7 @@ class TableWidth(NamedTuple):
     nbytes: int
 
     def refusal(self, left: int, enough: int) -> BudgetError:
-        """Return the error if only ``left`` bytes are available; a limit of ``enough`` bytes would suffice for the job."""
+        """Return the error if only ``left`` bytes are available; ``enough`` bytes would suffice for the job."""
         return BudgetError(
             f"{self.name} has {self.columns} columns: about {self.nbytes >> 20}MiB are needed for them, {left >> 20}MiB are left",
             hint=f"use --memory {mib(enough, up=True)}, or store the table as npy, HDF5 or svmlight",

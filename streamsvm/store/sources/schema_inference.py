@@ -325,7 +325,7 @@ def _are_amounts_with_mistakes(texts: Any, parsed: Any) -> bool:
 
 
 def _are_numbers_with_mistakes(kind: pa.DataType, sample: Any, options: SourceOptions) -> bool:
-    """Return whether a column of text, whose kind no option gives, holds numbers except in rows that will be left out."""
+    """Return whether a column of text whose kind no option gives holds numbers except in rows to be left out."""
     if options.on_bad_line != "skip" or sample is None or not is_text(kind) or sample.null_count == len(sample):
         return False
     return ALL_TEXT not in options.categorical and options.hash_bits is None and recognize_text(sample) == ("", "")
@@ -353,7 +353,7 @@ def _day_orders(forms: list[str]) -> set[str]:
 
 
 def _columns_of_kind(name: str, options: SourceOptions, kind: str, form: str, unasked: str = "") -> list[Column]:
-    """Return the encoding of a column whose kind is given or recognized: several ``Column`` for a date, none for DROP."""
+    """Return the encoding of a column of a given or recognized kind: several ``Column`` for a date, none for DROP."""
     by_values = bool(unasked)
     if kind in (DATE, EPOCH_SECONDS):
         form = EPOCH_SECONDS if kind == EPOCH_SECONDS else form
@@ -419,7 +419,7 @@ def _calendar(name: str, kind: pa.DataType, where: str, code: str) -> list[Colum
 
 
 def check_same_columns(first: Iterable[str], other: Iterable[str], names: tuple[str, str]) -> None:
-    """Raise DataError E-SCHEMA with the difference if two files have different columns; ``names``: those of the files."""
+    """Raise DataError E-SCHEMA with the difference if the two files ``names`` have different columns."""
     first_columns, other_columns = set(first), set(other)
     if first_columns != other_columns:
         differences = [f"{quote(column)} is only in {names[0]}" for column in sorted(first_columns - other_columns)[:3]]

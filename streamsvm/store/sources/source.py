@@ -123,7 +123,7 @@ class BaseSource(Source):
 
     @contextmanager
     def looking_ahead(self) -> Iterator[None]:
-        """While the context lasts, rows may be read to decide something; at its end the source is reset to its start."""
+        """Allow reading rows to decide something while the context lasts; then reset the source to its start."""
         notices, columns = dict(self.notices), self.columns_read
         try:
             yield

@@ -207,7 +207,7 @@ class SvmlightSource(BaseSource):
         return self._options.encoding is not None
 
     def _scratch_for(self, text: bytes) -> Scratch:
-        """Return arrays for parsing: shared ones for a block of the usual size, new ones for one with a very long line."""
+        """Return arrays for parsing: shared ones for a block of usual size, new ones for one with a very long line."""
         from streamsvm.compute.svmlight_text import scratch
 
         if len(text) > 2 * BLOCK:
@@ -300,7 +300,7 @@ def _repair_line(line: bytes, options: SourceOptions) -> bytes:
 
 
 def _merge_duplicates(entries: list[tuple[int, bytes]], policy: str) -> list[tuple[int, bytes]]:
-    """Return the entries with every index once, at the place of its first occurrence; ``policy``: first, last or sum."""
+    """Return the entries with every index once, where it first occurs; ``policy``: first, last or sum."""
     values: dict[int, bytes] = {}
     for index, value in entries:
         if index not in values or policy == "last":

@@ -76,7 +76,7 @@ class TableCensus:
     """The columns of the table that are counted; empty if nothing has to be counted."""
 
     def count(self, batch: pa.RecordBatch, where: str) -> None:
-        """Count a batch of rows. Raises DataError E-LIMIT if a column that options make a category has too many values."""
+        """Count a batch of rows. Raises DataError E-LIMIT if a category that options name has too many values."""
         for name, census in self.values.items():
             _count_values(census, batch.column(name), name, where)
         for column in self.texts:

@@ -94,7 +94,7 @@ def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError
 
 
 def repairs(sources: Sequence[Path]) -> Opener:
-    """Return an opener of writers that rewrite only the damaged units. Raises DataError E-SOURCE for changed sources."""
+    """Return an opener of writers that rewrite only damaged units. Raises DataError E-SOURCE for changed sources."""
     return lambda path, sparse, _: _repair_writer(path, sources, sparse)
 
 

@@ -63,7 +63,7 @@ class StoreBackend(Protocol):
         ...
 
     def close_full_file(self, values: dict[str, Array]) -> bool:
-        """Close the current file and make it durable if the next chunk does not fit into it; return whether it did so."""
+        """Close the current file and make it durable if the next chunk does not fit; return whether it was closed."""
         ...
 
     def write(self, values: dict[str, Array]) -> None:
