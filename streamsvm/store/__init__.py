@@ -67,8 +67,8 @@ def open_store(
         from streamsvm.store.foreign.store import ForeignStore
 
         return ForeignStore(root, Keys(features_key, labels_key, allow_fill=allow_fill))
-    found = manifest.read(root, memory_limit)
-    store: StoredFiles = STORES[found.store](root, found)
+    description = manifest.read(root, memory_limit)
+    store: StoredFiles = STORES[description.store](root, description)
     return store
 
 

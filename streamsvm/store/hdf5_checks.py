@@ -75,11 +75,11 @@ def _open_error(path: Path, error: OSError) -> DataError | StorageError:
 
 def member(file: H5Object, key: str, path: Path, *, soft_links: bool = False) -> H5Object:
     """Return the dataset or group ``key``, as ``find`` does. Raises DataError E-SCHEMA, SecurityError."""
-    found = find(file, key, path, soft_links=soft_links)
-    if found is None:
+    node = find(file, key, path, soft_links=soft_links)
+    if node is None:
         names = ", ".join(quote(k, 40) for k in list(file)[:12])
         raise DataError(f"{path} has no array {quote(key)}", code="E-SCHEMA", hint=f"it has {names}")
-    return found
+    return node
 
 
 def find(file: H5Object, key: str, path: Path, *, soft_links: bool = False) -> H5Object | None:

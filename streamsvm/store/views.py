@@ -275,7 +275,7 @@ class _ChunkSelection:
         self._store.fetch(self._chunks[chunk], into)
 
     def check(self, chunk: int, into: Handle) -> Chunk:
-        """Verify what was fetched and return it as rows."""
+        """Verify the fetched bytes and return them as rows."""
         return self._store.check(self._chunks[chunk], into)
 
     def expect(self, chunk: int) -> None:

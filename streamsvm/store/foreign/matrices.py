@@ -386,8 +386,8 @@ class SparseColumns:
     def _span_end(self, start: int) -> int:
         """Return the end of the largest span that begins at row ``start`` and has at most ``SPAN_ENTRIES`` entries."""
         ends = self._row_ends()
-        before = int(ends[start - 1]) if start else 0
-        return int(np.searchsorted(ends, before + SPAN_ENTRIES, side="right"))
+        entries_before = int(ends[start - 1]) if start else 0
+        return int(np.searchsorted(ends, entries_before + SPAN_ENTRIES, side="right"))
 
     def _gather(self, start: int, stop: int, *, missing: bool, exact: bool) -> None:
         """Gather the entries of rows [start, stop) from all columns."""

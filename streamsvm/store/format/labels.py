@@ -203,10 +203,10 @@ class Positive:
 
     def table(self) -> tuple[str, ...]:
         """Return ('rest', positive). Raises DataError E-LABEL when one of the two sides is empty."""
-        seen = self._all.table()
-        if label_text(self.positive) not in seen:
+        labels = self._all.table()
+        if label_text(self.positive) not in labels:
             raise DataError(
-                f"no row has the label {quote(self.positive)}", code="E-LABEL", hint=f"labels: {_list_some(seen)}"
+                f"no row has the label {quote(self.positive)}", code="E-LABEL", hint=f"labels: {_list_some(labels)}"
             )
         return REST, label_text(self.positive)
 

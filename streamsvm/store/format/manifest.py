@@ -246,9 +246,9 @@ def _has_valid_index(file: PartFile) -> bool:
 def _check_version(body: bytes, root: Path) -> None:
     version = msgspec.json.decode(body, type=_Versioned).format
     if version != FORMAT:
-        made = "a newer" if isinstance(version, int) and version > FORMAT else "another"
+        which = "a newer" if isinstance(version, int) and version > FORMAT else "another"
         raise DataError(
-            f"{root} was made by {made} streamsvm (format {quote(version)}, this one reads {FORMAT})",
+            f"{root} was made by {which} streamsvm (format {quote(version)}, this one reads {FORMAT})",
             code="E-VERSION",
             hint="install the version that made it, or ingest again",
         )

@@ -88,11 +88,12 @@ def _of_numbers(column: Array) -> Texts:
     values = np.ascontiguousarray(column, np.float64)
     size = np.abs(values)
     with np.errstate(invalid="ignore"):
-        other = ~((size >= LEAST) & (size < MOST) & (values != np.trunc(values)))
+        may_differ = ~((size >= LEAST) & (size < MOST) & (values != np.trunc(values)))
     texts = pa.array(values).cast(pa.string())
-    if not other.any():
+    if not may_differ.any():
         return texts
-    return pc.replace_with_mask(texts, pa.array(other), pa.array(list(map(repr, values[other].tolist())), pa.string()))
+    as_python = pa.array(list(map(repr, values[may_differ].tolist())), pa.string())
+    return pc.replace_with_mask(texts, pa.array(may_differ), as_python)
 
 
 class GrowingFile(RawIOBase):

@@ -1,43 +1,44 @@
-"""Files other programs wrote, read forward into batches of rows. The only place that knows their formats.
+"""Files of other programs, and rows of a Python program, read sequentially as batches of rows. No other package knows
+these formats.
 
-Which files:
+Files:
 
-    files             names and patterns to files, their format by first bytes; data lakes are refused
-    byte_stream       decompression, digests and blocks of whole lines
+    files             find files by names and patterns, detect their format; refuse data lakes
+    byte_stream       decompress files, compute digests, split text into blocks of whole lines
     options           the options of reading
 
 Formats:
 
     csv               CSV as a table
-    csv_dialect       delimiter, header and names of columns
-    csv_parsing       blocks of lines to record batches
-    csv_faults        what is wrong with a line, in words
+    csv_dialect       detect delimiter, header and names of columns
+    csv_parsing       parse blocks of lines as record batches
+    csv_faults        describe the fault of a bad line, or leave bad lines out
     json_lines        JSON lines
     parquet           Parquet
     svmlight          svmlight (libsvm) text
     npy               npy, npz and IDX
     hdf5_zarr         arrays in HDF5 and Zarr
-    data_frames       tables of a program: pandas, polars, Arrow, DuckDB
-    arrays            arrays that a program has open
+    data_frames       table objects: pandas, polars, Arrow, DuckDB
+    arrays            array objects: numpy, scipy.sparse, h5py, Zarr
     dask_blocks       partitions of Dask collections
 
 Columns of a table:
 
-    table             record batches to rows, for all formats of tables
-    schema            what becomes of each column
-    schema_inference  the schema by options, types and first values: dates, amounts, categories, ids
-    cell_parsing      cells to numbers, dates, amounts of money, labels and weights
-    value_counts      distinct values of categories, over all rows
-    encoding          columns to features: one-hot, hashed, crossed; the split by a column
-    text_features     words and runs of characters, hashed
-    description       what --describe says of each column
+    table             read and encode tables of all formats
+    schema            the columns that are read, and their encoding
+    schema_inference  infer the schema from options, types and first values: dates, amounts, categories, ids
+    cell_parsing      parse cells as numbers, dates, amounts of money, labels and weights
+    value_counts      count distinct values of categories over all rows
+    encoding          encode columns as features: one-hot, hashed, crossed; hold rows out by a column
+    text_features     hash words and runs of characters
+    description       describe the columns (--describe)
 
 Rows of any format:
 
-    source            what a source is; lines that are left out, and their limit (--max-bad)
-    preprocessing     what is done to rows before they are stored: less an offset, missing values filled
-    offsets           columns far from 0, stored less an offset
-    array_rows        arrays to checked float32 rows
+    source            what a source is; the list of bad lines, and their limit (--max-bad)
+    preprocessing     steps before rows are stored: subtract offsets, fill missing values
+    offsets           offsets of columns far from 0
+    array_rows        convert arrays to checked float32 rows
     read_ahead        threads that read and parse in advance
 """
 
@@ -72,9 +73,9 @@ SOURCES = Registry(
 
 
 def open_source(paths: Sequence[Path | str], options: SourceOptions | None = None) -> Source:
-    """Open files of one format as one source; a directory or a pattern stands for the files in it.
+    """Open files of one format as one source; directories and patterns are expanded to their files.
 
-    Raises UsageError, MissingError, and DataError when the head of a file already shows that it cannot be read.
+    Raises UsageError, MissingError, and DataError for faults in the first bytes of a file.
     """
     from streamsvm.store.sources.files import detect, expand, refuse_partitions, with_rows
     from streamsvm.store.sources.preprocessing import choose_steps
@@ -86,10 +87,10 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     files = with_rows(named, options.format)
     name = detect(files) if options.format == "auto" else options.format
     if options.encoding is not None:
-        name = _form(files, name, tabular="schema" in options.encoding)
+        name = _matching_format(files, name, is_table="schema" in options.encoding)
     if name not in TABLES and (options.split_by or options.split_after):
-        found = f"rows of {name} are not held out by a column: its columns have no names"
-        raise UsageError(found, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
+        message = f"rows of {name} are not held out by a column: its columns have no names"
+        raise UsageError(message, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
     options = replace(options, format=name)
     if name not in TABLES:
         refuse_partitions(files, ())
@@ -102,32 +103,30 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
 
 def form_of(paths: Sequence[Path | str], form: str = "auto") -> str:
-    """Return the format of files by their first bytes where ``form`` is 'auto', else that. Raises MissingError,
-    DataError.
-    """
+    """Return ``form``, or the detected format of the files if it is 'auto'. Raises MissingError, DataError."""
     from streamsvm.store.sources.files import detect, expand, with_rows
 
     return detect(with_rows(expand(paths), form)) if form == "auto" else form
 
 
 def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWidth:
-    """Return the columns of a table with the bytes that they take, by the head of its first file and of its largest;
-    ``NO_TABLE`` for other files, and for what cannot be read, which says so when it is opened.
+    """Return the number of columns of a table and the memory that reading it takes, from the heads of its first and of
+    its largest file; ``NO_TABLE`` for files that are not tables or cannot be read (opening them raises the error).
     """
     import pyarrow as pa
 
     files = [path for path in map(Path, paths) if path.is_file()]
     if not files:
         return NO_TABLE
-    looked_at = {files[0], max(files, key=lambda path: path.stat().st_size)}
+    samples = {files[0], max(files, key=lambda path: path.stat().st_size)}
     try:
-        return max((_table_width(path, options) for path in looked_at), key=lambda width: width.nbytes)
+        return max((_table_width(path, options) for path in samples), key=lambda width: width.nbytes)
     except (StreamSVMError, OSError, ValueError, pa.ArrowException):
         return NO_TABLE
 
 
 def _table_width(path: Path, options: SourceOptions) -> TableWidth:
-    """Return the width of one file; the parser of its form alone is imported."""
+    """Return the width of one file; only the parser of its format is imported."""
     from streamsvm.store.sources.files import detect, table_form
 
     form = options.format
@@ -153,18 +152,18 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
     return TableWidth(str(path), len(names), width_bytes(names))
 
 
-def _form(files: Sequence[Path], expected: str, *, tabular: bool) -> str:
-    """Return the format to read files by that are to be like those of a model; a table may be in any form of tables.
+def _matching_format(files: Sequence[Path], expected: str, *, is_table: bool) -> str:
+    """Return the format of files that are read like those of a model, whose format was ``expected``.
 
-    Raises DataError E-FORMAT for arrays where there was text, and for other arrays than there were.
+    If these were tables (``is_table``), any format of tables matches. Raises DataError E-FORMAT for other formats.
     """
     from streamsvm.store.sources.files import binary_format, table_form
 
-    forms = [table_form(path) if tabular else binary_format(path) or expected for path in files]
-    if tabular and forms[0] in TABLES:
-        expected = forms[0]
-    for path, found in zip(files, forms, strict=True):
-        if SOURCES[found] is not SOURCES[expected]:
+    formats = [table_form(path) if is_table else binary_format(path) or expected for path in files]
+    if is_table and formats[0] in TABLES:
+        expected = formats[0]
+    for path, name in zip(files, formats, strict=True):
+        if SOURCES[name] is not SOURCES[expected]:
             hint = f"give {expected}, as the model was trained on, or a store ingested from this"
-            raise DataError(f"{path} looks like {found}, expected {expected}", code="E-FORMAT", hint=hint)
+            raise DataError(f"{path} looks like {name}, expected {expected}", code="E-FORMAT", hint=hint)
     return expected

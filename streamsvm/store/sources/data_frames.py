@@ -364,16 +364,16 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
         return X.to_reader()
     if isinstance(X, pa.Table):
         return X.to_reader(batch_rows(X.num_columns))
-    read: Callable[[Any], pa.RecordBatchReader] = pa.RecordBatchReader.from_stream
+    open_reader: Callable[[Any], pa.RecordBatchReader] = pa.RecordBatchReader.from_stream
     if kind is RowKind.DASK_FRAME:
-        read = _dask_reader
+        open_reader = _dask_reader
     elif kind is RowKind.LAZY_FRAME:
-        read = _lazy_reader
+        open_reader = _lazy_reader
     elif package_of(X) == "pandas":
-        read = _pandas_reader
+        open_reader = _pandas_reader
     elif isinstance(X, Relation | FormerRelation):
-        read = _duckdb_reader
-    return read(X)
+        open_reader = _duckdb_reader
+    return open_reader(X)
 
 
 def one_column(X: Any) -> Iterator[pa.RecordBatch]:

@@ -237,19 +237,19 @@ def count_rounded(X: Rows, offsets: Offsets, names: Sequence[str] | None, notice
         return
     columns, values = columns[large], values[large]
     offset = np.zeros(int(columns.max()) + 1)
-    known = offsets.columns < len(offset)
-    offset[offsets.columns[known]] = offsets.values[known]
+    in_range = offsets.columns < len(offset)
+    offset[offsets.columns[in_range]] = offsets.values[in_range]
     for j in np.unique(columns).tolist():
         column_values = values[columns == j]
         name, o = names[j] if names else f"column {j}", float(offset[j])
         nearer = int(np.count_nonzero(np.abs(column_values) > 2.0 * np.abs(column_values + o))) if o != 0.0 else 0
         if nearer:
-            what = f"numbers of {name} are nearer 0 than {o:.15g}, the offset it is stored with, and lose digits"
-            notices[what] = notices.get(what, 0) + nearer
+            notice = f"numbers of {name} are nearer 0 than {o:.15g}, the offset it is stored with, and lose digits"
+            notices[notice] = notices.get(notice, 0) + nearer
         if lossy := int(np.count_nonzero(column_values == np.floor(column_values))):
             where = f"further than 2^24 from {o:.15g} (the offset it is stored with)" if o else "beyond 2^24"
-            what = f"whole numbers of {name} are {where} and are rounded"
-            notices[what] = notices.get(what, 0) + lossy
+            notice = f"whole numbers of {name} are {where} and are rounded"
+            notices[notice] = notices.get(notice, 0) + lossy
 
 
 def _entries_of(X: Rows) -> tuple[Array, Array]:

@@ -1,4 +1,4 @@
-"""The options by which sources are read: those that people give, and what the program adds to them."""
+"""The options of reading sources: those of the user, and those that the program adds."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
 TABLES = ("csv", "parquet", "jsonl")
-"""The formats of tables, whose columns have names and kinds; a model takes rows of any of them."""
+"""The formats of tables, whose columns have names and kinds; a model can be applied to rows in any of them."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
 
 
 def bad_share(text: str) -> float:
-    """Parse '1%' or '0.01' as a share. Raises UsageError."""
+    """Parse --max-bad, '1%' or '0.01', as a share of the lines. Raises UsageError."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -114,7 +114,7 @@ SORT = Option("Svmlight: sort the entries of rows that are out of order.", "faul
 
 
 def _as_recorded(option: Option) -> Option:
-    """The same option for a command that reads new rows, by default as recorded in the model."""
+    """Return the option for a command that reads new rows, with the value recorded in the model as its default."""
     return replace(option, default="as recorded in the model")
 
 
@@ -261,7 +261,7 @@ class ReadOptions(TextEndOptions):
     sort: Annotated[bool, SORT] = False
 
     def __post_init__(self) -> None:
-        """Check the options; raises UsageError."""
+        """Check the options. Raises UsageError."""
         super().__post_init__()
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise UsageError(f"--delimiter must be one character, not {self.delimiter!r}")
@@ -296,39 +296,39 @@ class NewRowOptions(TextEndOptions):
     max_bad: Annotated[str, MAX_BAD] = "1%"
 
     def find_given_options(self) -> ByName:
-        """Return the stated options as fields of ``SourceOptions``."""
+        """Return the options that were given as fields of ``SourceOptions``."""
         values = field_values(self, (option.name for option in options_of(NewRowOptions)))
         return {name: value for name, value in values.items() if value is not None and value != "auto"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceOptions(ReadOptions):
-    """The options of a source: those that people give, and what the program adds."""
+    """The options of a source: those of the user, and those that the program adds."""
 
     memory: int | None = None
-    """Bytes that the process may use."""
+    """The bytes that the process may use."""
     memory_limit: int | None = field(default=None, compare=False)
-    """Tables: bytes for knowing the columns; None is no limit."""
+    """Tables: the bytes that the schema and one batch may take; None: no limit."""
     rejects: Rejects = field(default_factory=Rejects, compare=False)
-    """The list of lines that are left out."""
+    """The list of bad lines that are left out."""
     encoding: JsonMapping | None = None
-    """The recorded ``Source.encoding`` by which files are read into the same columns, with or without label."""
+    """A recorded ``Source.encoding``, by which files are read into the same columns; None infers an encoding."""
     offsets: Sequence[tuple[int, float]] | None = None
-    """Pairs (column, offset) to subtract, unless ``encoding`` has recorded some; None: the first rows decide."""
+    """Pairs (column, offset) to subtract, unless ``encoding`` has some; None: computed from the first rows."""
     filling: JsonMapping | None = None
     """The filling of missing values (``Filling.to_json``), unless ``encoding`` has one; None: from all rows."""
     recognize: bool = False
-    """Tables: whether the kinds of columns of text are decided by their values."""
+    """Tables: whether the kinds of columns of text are inferred from their values."""
     split_by: str | None = None
     """Tables: the column of groups by which rows are held out."""
     split_after: str | None = None
-    """Tables: COLUMN=VALUE, beyond which rows are held out."""
+    """Tables: COLUMN=VALUE; rows with a larger value are held out."""
     undecided: dict[str, DataError] | None = field(default=None, compare=False)
-    """Tables: columns whose kind cannot be inferred are left out and listed here with the reason; None raises it."""
+    """Tables: filled with the columns whose kind cannot be inferred, and the error; None: the error is raised."""
     max_census_rows: int | None = None
     """Tables: the number of first rows in which the values of categories are counted; None: all rows."""
     unlabeled: bool = False
-    """Whether a column of labels is ignored, whatever it holds."""
+    """Whether a column of labels is ignored."""
 
     @property
     def words(self) -> MissingWords:
@@ -339,9 +339,9 @@ class SourceOptions(ReadOptions):
 
 
 def options_from(encoding: JsonMapping, **changes: Any) -> SourceOptions:
-    """Return the options to read files like those of a recorded ``encoding``, with or without labels.
+    """Return the options by which files are read like those of a recorded ``encoding``, with or without labels.
 
-    A recorded policy for missing values holds again, with the values it had.
+    Missing values are filled by the recorded policy with the recorded values.
     """
     known = {option.name for option in options_of(ReadOptions)}
     recorded = encoding.get("options", {}).items()

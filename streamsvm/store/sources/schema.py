@@ -173,12 +173,12 @@ class Schema:
     @property
     def indicators(self) -> list[list[int]]:
         """The ranges [start, stop) of feature columns of categories, parts of dates and text, as plain JSON."""
-        found, start = [], 0
+        ranges, start = [], 0
         for column in self.columns:
             if column.kind not in (*SINGLE, HASHED):
-                found.append([start, start + column.width])
+                ranges.append([start, start + column.width])
             start += column.width
-        return [*found, [start, self.width]] if self.width > start else found
+        return [*ranges, [start, self.width]] if self.width > start else ranges
 
     @property
     def sparse(self) -> bool:

@@ -51,7 +51,7 @@ def resumable_builds(
             continue
         if other is None or (target / manifests.FILE).exists():
             raise ExistsError(f"{target} exists already", hint="choose another name, or pass --overwrite")
-        raise _differences(target, other, settings)
+        raise _settings_error(target, other, settings)
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         writer = create(path, sparse=sparse, chunk_bytes=chunk_bytes, overwrite=True, **options)
@@ -83,9 +83,10 @@ def _unfinished_settings(target: Path) -> JsonObject | None:
     return unfinished_build(target if not (target / manifests.FILE).exists() else replacing)
 
 
-def _differences(target: Path, then: JsonObject, now: JsonObject) -> ConfigError:
-    changed = [name for name in {**then, **now} if then.get(name) != now.get(name)]
-    shown = ", ".join(f"{name} {quote(then.get(name))} -> {quote(now.get(name))}" for name in changed)
+def _settings_error(target: Path, recorded: JsonObject, current: JsonObject) -> ConfigError:
+    """Return the error for an interrupted build whose recorded settings differ from the current ones."""
+    changed = [name for name in {**recorded, **current} if recorded.get(name) != current.get(name)]
+    shown = ", ".join(f"{name} {quote(recorded.get(name))} -> {quote(current.get(name))}" for name in changed)
     return ConfigError(
         f"{target} was started with other settings: {shown}",
         code="E-CONFIG",

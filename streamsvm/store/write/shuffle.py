@@ -60,14 +60,14 @@ def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
 
 
 class ShufflingWriter:
-    """Puts the rows of a store aside, and hands them to its writer in random order at the end."""
+    """Collects the rows of a store in a ``Spool``, and passes them to its writer, in random order, at the end."""
 
     def __init__(self, writer: StoreWriter, seed: int) -> None:
         self._writer, self._seed = writer, seed
         self._spool: Spool | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None, ids: Array | None = None) -> None:
-        """Put rows aside; see ``StoreWriter.append``."""
+        """Add rows, as ``StoreWriter.append`` does. Raises StorageError."""
         if self._spool is None:
             self._spool = Spool(durable.temporary_beside(self._writer.root), self._seed)
         self._spool.append(X, codes, weight, ids)
@@ -81,14 +81,15 @@ class ShufflingWriter:
         return self._writer.commit(classes, columns, facts)
 
     def suspend(self) -> int:
-        """Leave what was written for the next run, which reads again what was put aside; return how many chunks are
-        safe.
+        """Keep the unfinished store, so that it can be resumed; return the number of durable chunks.
+
+        Rows in the spool are lost; the next run reads them again.
         """
         self._close()
         return self._writer.suspend()
 
     def abort(self) -> None:
-        """Remove what was written and what was put aside."""
+        """Remove the unfinished store and the spool."""
         self._close()
         self._writer.abort()
 
