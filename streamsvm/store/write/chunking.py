@@ -40,10 +40,10 @@ class Chunker:
     def push(self, more: Chunk) -> Iterator[Chunk]:
         """Add rows and yield the chunks they complete."""
         while row_count(more.X):
-            taken = self._count_fitting(more.X)
-            if taken:
-                self._add_part(_cut(more, 0, taken))
-                more = _cut(more, taken, row_count(more.X))
+            count = self._count_fitting(more.X)
+            if count:
+                self._add_part(_cut(more, 0, count))
+                more = _cut(more, count, row_count(more.X))
             if self._pending_rows == self.rows or row_count(more.X):
                 yield self._join()
 
@@ -53,12 +53,12 @@ class Chunker:
             yield self._join()
 
     def _count_fitting(self, X: Rows) -> int:
-        """Return how many of the rows fit into the current chunk; a row with too many entries gets its own chunk."""
-        taken = min(self.rows - self._pending_rows, row_count(X))
+        """Return the number of rows that fit into the current chunk; a row with too many entries gets its own chunk."""
+        by_rows = min(self.rows - self._pending_rows, row_count(X))
         if self._nonzeros is None or isinstance(X, Dense):
-            return taken
-        fits = int(np.searchsorted(X.indptr[1:], self._nonzeros - self._pending_nonzeros, side="right"))
-        return min(taken, max(fits, 1 if self._pending_rows == 0 else 0))
+            return by_rows
+        by_entries = int(np.searchsorted(X.indptr[1:], self._nonzeros - self._pending_nonzeros, side="right"))
+        return min(by_rows, max(by_entries, 1 if self._pending_rows == 0 else 0))
 
     def _add_part(self, part: Chunk) -> None:
         self._parts.append(part)
@@ -115,20 +115,20 @@ class UnitCutter:
         """Add the arrays of a chunk, of the types of ``specs``; its indptr begins at 0."""
         for name, spec in self.specs.items():
             rest = values[name]
-            if name == INDPTR:  # of all chunks together: one 0, at the very beginning
+            if name == INDPTR:  # the indptr of the store has one leading 0; those of later chunks are dropped
                 rest = rest[min(self.items[name], 1) :] + self._entries
             while len(rest):
                 filled = self.items[name] % spec.unit
-                taken = min(spec.unit - filled, len(rest))
-                unit = rest[:taken]
-                if taken < spec.unit:
+                count = min(spec.unit - filled, len(rest))
+                unit = rest[:count]
+                if count < spec.unit:
                     if name not in self._unfinished:
                         self._unfinished[name] = np.zeros(spec.shape, spec.dtype)
                     unit = self._unfinished[name]
-                    unit[filled : filled + taken] = rest[:taken]
-                self.items[name] += taken
-                rest = rest[taken:]
-                if filled + taken == spec.unit:
+                    unit[filled : filled + count] = rest[:count]
+                self.items[name] += count
+                rest = rest[count:]
+                if filled + count == spec.unit:
                     number = self.items[name] // spec.unit - 1
                     self._emit(spec, number, np.ascontiguousarray(unit), self.items[name])
         if INDPTR in values:
