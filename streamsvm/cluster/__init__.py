@@ -1,17 +1,17 @@
-"""The same jobs on the workers of a Dask cluster. The only place that knows Dask.
+"""Jobs on the workers of a Dask cluster.
 
 From a program that has a client already::
 
     with streamsvm.cluster.using(client) as executor:
         fit(FitJob(...), executor=executor)
 
-A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="client:"))``) uses the cluster it is on.
+A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="client:"))``) uses the cluster on which it runs.
 
-Scheduler, workers and the program need the same installation and see the same files under the same names.
+Scheduler, workers and the program need the same installation and the same files under the same names.
 
     connection        --cluster: addresses, TLS, local workers
     executor          tasks, lost workers, and the messages of failures
-    dask_collections  Dask collections to a store, and a model applied to them, lazily
+    dask_collections  writing Dask collections to a store, and applying a model to them lazily
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""From ``--cluster`` to an executor: local workers of this run, or a connection to a running cluster.
+"""The executor of ``--cluster``: local workers for one run, or a connection to a running cluster.
 
-Every process of a cluster runs whatever it is sent, so that who can reach it owns it. Addresses that are neither encrypted nor on this machine
-are refused, and what can be wrong with TLS is checked first, because Dask only waits.
+Every process of a cluster executes whatever code it receives, so that anyone who can connect controls it. Addresses that are neither
+encrypted nor on this machine are therefore refused. Faults of the TLS setup are checked before Dask connects, because Dask would only
+wait.
 """
 
 from __future__ import annotations
@@ -37,20 +38,20 @@ MAX_SCHEDULER_FILE_BYTES = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"
 FORMS = "tcp://127.0.0.1:8786, tls://HOST:8786, local:4 or scheduler-file:PATH"
 ALWAYS_ALLOWED_WORKERS, WORKERS_PER_PROCESSOR = 16, 4
-"""Local workers that are allowed on any machine, and on each processor of a larger one."""
+"""Number of local workers that are allowed on any machine, and per processor if that is more."""
 
 
 class Address(NamedTuple):
-    """The number of workers to start here, or the address of a scheduler."""
+    """The number of local workers to start, or the address of a scheduler."""
 
     workers: int
-    """Workers to start on this machine; 0: there is a scheduler at ``url``."""
+    """Number of workers to start on this machine; 0: connect to the scheduler at ``url``."""
     url: str
-    """tcp:// or tls://, with host and port; empty where workers are started here."""
+    """tcp:// or tls://, with host and port; empty if workers are started here."""
 
     @property
     def encrypted(self) -> bool:
-        """Whether traffic is encrypted and both sides show certificates."""
+        """Whether traffic is encrypted and both sides present certificates."""
         return self.url.startswith("tls://")
 
 
@@ -65,7 +66,7 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
 
 
 def check_url(url: str, *, insecure: bool) -> None:
-    """Refuse an address that is open to a network: every process of a cluster runs whatever it is sent. Raises UsageError, SecurityError."""
+    """Check an address. Raises UsageError, and SecurityError if it is unencrypted on a network and ``insecure`` is False."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -88,7 +89,7 @@ def check_url(url: str, *, insecure: bool) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether a host is this machine, without a name server."""
+    """Return whether a host is this machine, without asking a name server."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -107,7 +108,7 @@ def _parse_workers(text: str) -> int:
 
 
 def _read_scheduler_file(path: Path) -> str:
-    """Return the address in a file that a scheduler wrote with --scheduler-file."""
+    """Return the address in a file that ``dask scheduler --scheduler-file`` wrote."""
     if not is_file(path):
         hint = "start it with: dask scheduler --scheduler-file PATH"
         raise MissingError(f"there is no scheduler file at {path}", hint=hint)
@@ -123,9 +124,9 @@ VARIABLE = "DASK_DISTRIBUTED__COMM__TLS__"
 
 
 def check_files(ca_file: str, cert: str, key: str | None) -> None:
-    """Raise SecurityError E-TLS for the first file that cannot be read, holds no certificate, or is of another key.
+    """Raise SecurityError E-TLS for the first file that cannot be read, holds no certificate, or does not match the key.
 
-    ``key`` is None where the file of the certificate holds it, too.
+    ``key``: the file of the private key; None: the certificate file ``cert`` holds it too.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
@@ -144,26 +145,26 @@ def check_files(ca_file: str, cert: str, key: str | None) -> None:
 
 
 def _refuse_file(what: str, error: OSError, variable: str) -> SecurityError:
-    """Return the error for a file; the text of an SSLError says more than its number."""
+    """Return the error for a file. Of an SSLError the reason is quoted, which says more than its number."""
     why = (error.reason or str(error)) if isinstance(error, ssl.SSLError) else error.strerror
     message = f"{what} cannot be used for tls://: {str(why).replace('_', ' ').lower()}"
     return SecurityError(message, hint=f"name files in PEM format; this one is from {VARIABLE}{variable}", code="E-TLS")
 
 
 def probe_tls(url: str) -> bool | None:
-    """Return whether the server at an address speaks TLS; None where nothing listens, or it cannot be told."""
-    where = urlsplit(url)
+    """Return whether the server at an address speaks TLS; None if nothing listens there."""
+    parts = urlsplit(url)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # nothing is sent: this only asks who is there
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE  # only a probe: no data are sent
     try:
-        raw = socket.create_connection((where.hostname, where.port), PROBE_SECONDS)
+        raw = socket.create_connection((parts.hostname, parts.port), PROBE_SECONDS)
     except (OSError, ValueError):
         return None
     with closing(raw):
         try:
-            context.wrap_socket(raw, server_hostname=where.hostname).close()
+            context.wrap_socket(raw, server_hostname=parts.hostname).close()
         except ssl.SSLError as error:
-            return "ALERT" in (error.reason or "")  # a refusal in TLS; anything else is no TLS
+            return "ALERT" in (error.reason or "")  # an alert is an answer in TLS; any other error means no TLS
         except OSError:
             return False
     return True
@@ -171,34 +172,34 @@ def probe_tls(url: str) -> bool | None:
 
 CONNECT_SECONDS = 20
 SILENT_SECONDS = "30s"
-"""Time without a heartbeat after which a local worker is given up."""
+"""Time without a heartbeat after which a local worker counts as lost."""
 WORKER_PROCESS = "Dask Worker process (from Nanny)"
-"""Dask's name of the process of a worker."""
+"""Dask's name for the process of a worker."""
 WORKER_CLOSE_SECONDS = 0.5
-"""Time for local workers to end by themselves: short, because a job that was asked to stop has only seconds itself."""
+"""Time for local workers to end by themselves. It is short, because a job that was asked to stop has only a few seconds itself."""
 
 
 @contextmanager
 def connect_cluster(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
-    """Provide the executor of a cluster by its address. Raises UsageError, SecurityError, ClusterError."""
-    where = parse_address(address, insecure=insecure)
+    """Yield the executor of the cluster at an address. Raises UsageError, SecurityError, ClusterError."""
+    parsed = parse_address(address, insecure=insecure)
     with ExitStack() as stack:
-        if where.workers:
-            memory = MEMORY_LIMIT // where.workers
+        if parsed.workers:
+            memory = MEMORY_LIMIT // parsed.workers
             yield LocalExecutor(
-                lambda: stack.enter_context(_start_local_cluster(where.workers, memory)), where.workers, memory
+                lambda: stack.enter_context(_start_local_cluster(parsed.workers, memory)), parsed.workers, memory
             )
             return
-        executor = DaskExecutor(stack.enter_context(_join_cluster(where)))
+        executor = DaskExecutor(stack.enter_context(_connect_client(parsed)))
         stack.callback(executor.close)
         yield executor
 
 
 @contextmanager
 def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterator[DaskExecutor]:
-    """Provide the executor of a client, by default Dask's; the client stays open.
+    """Yield the executor of a client, by default Dask's default client. The client stays open.
 
-    Raises UsageError where there is none or it is asynchronous, ClusterError.
+    Raises UsageError if there is no client or it is asynchronous; ClusterError.
     """
     client = client or default_client()
     if client is None:
@@ -215,16 +216,17 @@ def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterat
 
 @contextmanager
 def of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
-    """Provide the executor of 'client:': of Dask's default client, or of the worker whose task this is.
+    """Yield the executor of cluster='client:': that of Dask's default client, or in a task, of the cluster on which the task runs.
 
-    A task that waits for others gives them its thread meanwhile. Raises UsageError where there is no client, ClusterError.
+    A job that is itself a task releases its thread on the worker while it waits for other tasks. Raises UsageError if there is no client;
+    ClusterError.
     """
-    del address, insecure  # whoever made the client has decided both
+    del address, insecure  # the creator of the client has decided both
     with ExitStack() as stack:
         executor = stack.enter_context(using())
         try:
             secede()
-        except ValueError:  # not a task
+        except ValueError:  # this code does not run in a task
             pass
         else:
             stack.callback(rejoin)
@@ -232,7 +234,7 @@ def of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor
 
 
 def default_client() -> Client | None:
-    """Return the client Dask itself would use: that of the program, or of the task this runs in; None where there is none."""
+    """Return Dask's default client: that of the program, or of the task in which this code runs; None if there is none."""
     try:
         return get_client()
     except ValueError:
@@ -241,10 +243,10 @@ def default_client() -> Client | None:
 
 @contextmanager
 def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
-    """Start workers on this machine, one thread and ``memory`` bytes each, for this run only.
+    """Start workers on this machine for this run, with one thread and ``memory`` bytes each.
 
-    Nothing listens but on the loopback address, and what listens talks only to who shows the certificate of this run:
-    the other users of the machine can reach the ports. There are no dashboards and no pages about the workers.
+    All ports are on the loopback address. Other users of the machine can connect to them, so that scheduler and workers accept only
+    connections with the certificate of this run. There are no dashboards and no pages about the workers.
     """
     settings: ByName = {
         "distributed.scheduler.worker-ttl": SILENT_SECONDS,
@@ -255,14 +257,14 @@ def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
     }
     with (
         dask.config.set(settings),
-        _without_main_module(),
+        _skip_main_module(),
         LocalCluster(
             n_workers=workers,
             threads_per_worker=1,
             memory_limit=memory,
             host="127.0.0.1",
             protocol="tls://",
-            security=Security.temporary(),  # a certificate of this run, which lives in memory
+            security=Security.temporary(),  # a certificate for this run, which is kept in memory only
             dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
@@ -273,64 +275,65 @@ def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
         try:
             yield client
         finally:
-            cluster.sync(_end, list(cluster.workers.values()))
+            cluster.sync(_stop_workers, list(cluster.workers.values()))
 
 
 @contextmanager
-def _without_main_module() -> Iterator[None]:
-    """Keep worker processes that are started meanwhile from running the script of the program again.
+def _skip_main_module() -> Iterator[None]:
+    """Prevent worker processes that are started inside the context from executing the program's script again.
 
-    A new process of ``multiprocessing`` runs the main module under another name, so that what it defines is known there. Tasks of ours
-    need nothing of it, and a script without ``if __name__ == "__main__":`` would do its work again, on the same files.
+    A new process of ``multiprocessing`` executes the main module under another name, so that its definitions are known there. The tasks
+    of this package do not need them, and a script without ``if __name__ == "__main__":`` would repeat its work on the same files.
     """
-    prepared = multiprocessing.spawn.get_preparation_data
+    original = multiprocessing.spawn.get_preparation_data
 
     def get_preparation_data(name: str) -> dict[str, Any]:
-        found = prepared(name)
+        preparation = original(name)
         if name == WORKER_PROCESS:
             for main in ("init_main_from_name", "init_main_from_path"):
-                found.pop(main, None)
-        return found
+                preparation.pop(main, None)
+        return preparation
 
     multiprocessing.spawn.get_preparation_data = get_preparation_data
     try:
         yield
     finally:
-        multiprocessing.spawn.get_preparation_data = prepared
+        multiprocessing.spawn.get_preparation_data = original
 
 
-async def _end(workers: list[Any]) -> None:
-    """Stop workers, even during a task: nobody waits for it, and files on disk are always whole.
+async def _stop_workers(workers: list[Any]) -> None:
+    """Stop workers, even during a task, whose result nobody needs any more; files on disk are complete at any moment.
 
-    Dask would wait 4 s for each task before. That is as long as a job may take that was asked to stop; then the process ends
-    as it is, and what it shared with its workers is said to have leaked.
+    By default Dask waits 4 s for each task. A job that was asked to stop has no more time than that in all. After it, the process would
+    be ended without cleanup, with a warning about leaked shared resources.
     """
     await asyncio.gather(*(worker.close(timeout=WORKER_CLOSE_SECONDS) for worker in workers), return_exceptions=True)
 
 
 def _isolate_worker(dask_worker: Any) -> None:
-    """Close the port on which a worker shows pages about itself, and leave Ctrl-C, which a terminal sends to all
-    processes, to the one that started it. The name of the argument is Dask's.
+    """Close the port of a worker's status pages, and make the worker ignore Ctrl-C, which a terminal sends to all processes.
+
+    The process that started the worker handles Ctrl-C. Dask requires the name of the argument.
     """
     dask_worker.http_server.stop()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 @contextmanager
-def _join_cluster(where: Address) -> Iterator[Client]:
-    security = _load_certificates() if where.encrypted else None
-    if where.encrypted and (other := _check_protocol(where.url)):  # which Dask takes for a defect of its own
-        raise other
+def _connect_client(address: Address) -> Iterator[Client]:
+    security = _load_certificates() if address.encrypted else None
+    if address.encrypted and (wrong_protocol := _check_protocol(address.url)):  # Dask would report a defect of its own
+        raise wrong_protocol
     try:
-        client = Client(where.url, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
+        client = Client(address.url, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
     except (OSError, TimeoutError) as error:
-        raise _unreachable(where.url, error) from error
+        raise _explain_failure(address.url, error) from error
     with client:
         yield client
 
 
 def _load_certificates() -> Security:
-    """Return the certificates that Dask's configuration names. Raises SecurityError where it names none, or an unusable file."""
+    """Return the certificates named in Dask's configuration. Raises SecurityError if it names none, or an unusable file."""
     security: Any = Security(require_encryption=True)
     if not security.tls_ca_file or not security.tls_client_cert:
         raise SecurityError(
@@ -342,8 +345,8 @@ def _load_certificates() -> Security:
     return security
 
 
-def _unreachable(url: str, error: BaseException) -> ClusterError | SecurityError:
-    """Return the error for a failed connection: nothing listens, a wrong certificate, or another protocol."""
+def _explain_failure(url: str, error: BaseException) -> ClusterError | SecurityError:
+    """Return the error that explains a failed connection: nothing listens, a wrong certificate, or another protocol."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) or "CERTIFICATE" in str(cause).upper():
@@ -358,7 +361,7 @@ def _unreachable(url: str, error: BaseException) -> ClusterError | SecurityError
 
 
 def _check_protocol(url: str) -> ClusterError | None:
-    """The error for tls:// where TLS is not spoken, and the other way round."""
+    """Return the error for tls:// if the server does not speak TLS, or for tcp:// if it does; else None."""
     encrypted = probe_tls(url)
     if encrypted is None or encrypted == url.startswith("tls:"):
         return None

@@ -1,11 +1,12 @@
-"""Dask arrays and data frames: to a store, and a model applied to them.
+"""Dask arrays and data frames: write them to a store, or apply a model to them.
 
-To a store: workers write their blocks to files, which are ingested like others. Only these files pass through the calling program, some rows at a time; the collection is never assembled. A task costs some milliseconds
-whatever it does, and without a cluster the graph of the whole collection is traversed for each. So blocks are inspected once, in the calling
-program, and small ones are grouped into one task.
+To write a store, tasks write the blocks to files, which are then ingested like other files. Only these files pass through the calling
+program, some rows at a time; the collection is never assembled. Each task costs some milliseconds, and without a cluster the graph of
+the whole collection is traversed for every task. Therefore the calling program inspects the blocks once, and groups small ones into one
+task.
 
-A model is applied lazily: nothing is computed until it is asked for. Each block is a task, on whatever computes the rest of the graph; the
-model is one value of the graph that all tasks share.
+A model is applied lazily: nothing is computed before the caller computes the result. Each block is a task of the caller's graph, run by
+the caller's scheduler. The model is one value in the graph, shared by all tasks.
 """
 
 from __future__ import annotations
@@ -53,30 +54,30 @@ from streamsvm.store.sources.data_frames import BlocksPart, frame_source
 from streamsvm.types import Report, silent
 
 GROUP_BYTES = 32 << 20
-"""Blocks are grouped up to this size, by estimate."""
+"""Approximate size up to which blocks are grouped."""
 MAX_GROUP_BLOCKS = 64
-"""Largest group, however small its blocks are: their size is estimated from a few."""
+"""Largest number of blocks in a group, however small they seem: their size is estimated from a few blocks."""
 
 
 @runtime_checkable
 class DelayedArray(Protocol):
-    """The methods of a ``dask.array`` that are used."""
+    """The attributes and methods of a ``dask.array`` that this module uses."""
 
     ndim: int
     shape: tuple[float, ...]
-    """nan where unknown."""
+    """Unknown lengths are nan."""
     dtype: np.dtype[Any]
     numblocks: tuple[int, ...]
-    """Blocks along each dimension."""
+    """Number of blocks along each dimension."""
     chunks: tuple[tuple[float, ...], ...]
-    """Lengths of the blocks along each dimension; nan where unknown."""
+    """Lengths of the blocks along each dimension; unknown lengths are nan."""
 
     def ravel(self) -> Any:
         """Return the values in one dimension."""
         ...
 
     def rechunk(self, chunks: dict[int, Any]) -> Any:
-        """Return the same array in other blocks."""
+        """Return the same array divided into other blocks."""
         ...
 
     def to_delayed(self) -> Any:
@@ -86,7 +87,7 @@ class DelayedArray(Protocol):
 
 @runtime_checkable
 class DelayedFrame(Protocol):
-    """The methods of a ``dask.dataframe`` that are used."""
+    """The attributes and methods of a ``dask.dataframe`` that this module uses."""
 
     columns: Iterable[str]
     npartitions: int
@@ -101,17 +102,17 @@ Collection: TypeAlias = Any
 
 
 Compute: TypeAlias = Callable[[list[Any]], list[Any]]
-"""Computes delayed values."""
+"""A function that computes delayed values."""
 
 
 class BlockGroup(NamedTuple):
-    """Neighboring blocks that one task takes."""
+    """Neighboring blocks that one task processes."""
 
     number: int
     first: int
-    """Number of its first block."""
+    """Number of the first block."""
     blocks: Sequence[tuple[Collection, ...]]
-    """The rows of each block, and its labels and weights where they are separate."""
+    """The rows of each block, followed by its labels and weights if they are separate."""
 
 
 def frame_names(X: DelayedFrame) -> list[str]:
@@ -125,16 +126,16 @@ def frame_names(X: DelayedFrame) -> list[str]:
 
 
 def frame_blocks(X: DelayedFrame, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """Return the partitions of a data frame, each with its part of the arrays (n,) beside it (``column_beside``)."""
+    """Return the partitions of a data frame, each with its part of the separate arrays (n,) ``beside`` (``column_beside``)."""
     parts = X.to_delayed()
     return list(zip(parts, *(array.to_delayed().ravel().tolist() for array in beside), strict=True))
 
 
 def column_beside(X: Collection, values: Any, compute: Compute) -> Collection:
-    """Return labels or weights beside a collection, of any kind, as a dask array (n,) in blocks that are those of ``X``, or can be made so.
+    """Return separate labels or weights as a dask array (n,), in the blocks of ``X`` or in blocks that can be rearranged to them.
 
-    ``values``: a dask array or series, a frame of one column, or one value a row in memory. Rows are matched by their order. Raises DataError
-    E-ROWS, UsageError.
+    ``values``: a dask array or series, a frame with one column, or values in memory, one per row. Rows are matched by their order. Raises
+    DataError E-ROWS, UsageError.
     """
     import dask.array as da
 
@@ -145,9 +146,9 @@ def column_beside(X: Collection, values: Any, compute: Compute) -> Collection:
         values = values.ravel() if values.ndim == 2 and values.shape[1] == 1 else values
         blocks = X.npartitions if isinstance(X, DelayedFrame) else X.numblocks[0]
         both_known = not isinstance(X, DelayedFrame) and np.isfinite([X.shape[0], values.shape[0]]).all()
-        side_by_side = values.numblocks[0] == blocks and not np.isfinite(values.shape[0])
-        if values.ndim != 1 or side_by_side or both_known:
-            return values  # ``array_blocks`` looks at the shapes
+        same_blocks = values.numblocks[0] == blocks and not np.isfinite(values.shape[0])
+        if values.ndim != 1 or same_blocks or both_known:
+            return values  # ``array_blocks`` checks the shapes
         if not np.isfinite(values.shape[0]):
             pieces = values.to_delayed().ravel().tolist()
             lengths = compute([delayed(_count_rows)(piece) for piece in pieces])
@@ -176,9 +177,9 @@ def _count_rows(block: Collection) -> int:
 
 
 def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """Return the blocks of rows (n, d) with those of the arrays (n,) beside them.
+    """Return the blocks of rows (n, d), each with its blocks of the separate arrays (n,).
 
-    Raises UsageError; DataError E-ROWS where there is not one value a row.
+    Raises UsageError, and DataError E-ROWS unless the arrays have one value per row.
     """
     if not all(isinstance(array, DelayedArray) for array in (X, *beside)):
         raise UsageError("rows (n, d) and labels (n,) are needed, as dask arrays", hint="ingest_dask(X, y, store)")
@@ -194,22 +195,20 @@ def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, .
 
 
 def _check_rows(X: DelayedArray, other: DelayedArray) -> None:
-    """Raise DataError E-ROWS for two arrays of which it is known that they are of other lengths, or that are cut otherwise and
-    nobody knows how.
-    """
+    """Raise DataError E-ROWS if two arrays have different lengths, or different numbers of blocks of unknown lengths."""
     if np.isfinite([X.shape[0], other.shape[0]]).all():
         if X.shape[0] != other.shape[0]:
-            found = f"there are {X.shape[0]} rows, and {other.shape[0]} labels or weights"
-            raise DataError(found, code="E-ROWS", hint="one a row")
+            message = f"there are {X.shape[0]} rows, and {other.shape[0]} labels or weights"
+            raise DataError(message, code="E-ROWS", hint="one a row")
     elif X.numblocks[0] != other.numblocks[0]:
-        found = (
+        message = (
             f"rows of unknown number are in {X.numblocks[0]} blocks, their labels or weights in {other.numblocks[0]}"
         )
-        raise DataError(found, code="E-ROWS", hint="call compute_chunk_sizes() of both arrays first")
+        raise DataError(message, code="E-ROWS", hint="call compute_chunk_sizes() of both arrays first")
 
 
 def _are_cut_differently(X: DelayedArray, other: DelayedArray) -> bool:
-    """Return whether two divisions into blocks differ; unknown lengths (nan) are compared later, on workers."""
+    """Return whether two arrays are divided into blocks differently. Unknown lengths (nan) are compared later, on workers."""
     if X.numblocks[0] != other.numblocks[0]:
         return True
     lengths = np.array([X.chunks[0], other.chunks[0]], np.float64)
@@ -217,27 +216,27 @@ def _are_cut_differently(X: DelayedArray, other: DelayedArray) -> bool:
 
 
 def group_blocks(blocks: Sequence[tuple[Collection, ...]], largest: float, compute: Compute) -> list[BlockGroup]:
-    """Group blocks to about ``GROUP_BYTES``. ``largest``: the largest block in bytes; nan: measure a few."""
+    """Group blocks to about ``GROUP_BYTES``. ``largest``: bytes of the largest block; nan: measure a few blocks."""
     if len(blocks) > 1 and not np.isfinite(largest):
-        few = sorted({0, len(blocks) // 2, len(blocks) - 1})
-        largest = max(compute([delayed(measure_block)(*blocks[number]) for number in few]))
-    together = int(np.clip(GROUP_BYTES // max(largest, 1.0), 1, MAX_GROUP_BLOCKS)) if np.isfinite(largest) else 1
-    starts = range(0, len(blocks), together)
-    return [BlockGroup(number, start, blocks[start : start + together]) for number, start in enumerate(starts)]
+        measured = sorted({0, len(blocks) // 2, len(blocks) - 1})
+        largest = max(compute([delayed(measure_block)(*blocks[number]) for number in measured]))
+    count = int(np.clip(GROUP_BYTES // max(largest, 1.0), 1, MAX_GROUP_BLOCKS)) if np.isfinite(largest) else 1
+    starts = range(0, len(blocks), count)
+    return [BlockGroup(number, start, blocks[start : start + count]) for number, start in enumerate(starts)]
 
 
 def estimate_block_bytes(X: DelayedArray) -> float:
-    """Bytes of the largest block of an array as float64, were it dense; nan where nobody knows."""
+    """Return the bytes of the largest block of an array as dense float64; nan if lengths are unknown."""
     return float(np.max(np.array(X.chunks[0], np.float64)) * float(X.shape[1]) * 8.0)
 
 
 def is_frame(block: Collection) -> bool:
-    """Return whether a computed block is a data frame, and neither an array nor a sparse matrix."""
+    """Return whether a computed block is a data frame; otherwise it is an array or a sparse matrix."""
     return not isinstance(block, np.ndarray) and not scipy.sparse.issparse(block)
 
 
 def measure_block(*parts: Collection) -> int:
-    """Return the bytes of a block; this is a task."""
+    """Return the bytes of a block. Run as a task."""
     rows = parts[0]
     if is_frame(rows):
         return int(rows.memory_usage(deep=True).sum())
@@ -245,7 +244,7 @@ def measure_block(*parts: Collection) -> int:
 
 
 FILE_OPTIONS = ("sources", "store", "repair", "cluster", "insecure_network", "format", "labels", "label", "weight")
-"""Options that are given otherwise here, or apply to files only."""
+"""Options of ``ingest`` that have parameters of their own here, or that apply only to files."""
 
 
 def ingest_dask(
@@ -260,11 +259,12 @@ def ingest_dask(
 ) -> Path:
     """Write a dask.array (n, d) or a dask.dataframe to a store, with labels ``y`` (n,), or those of the frame's column ``label``.
 
-    ``y``: a dask array or series, or labels in memory, one a row in the order of the rows. ``weight``: a weight a row, the name of a column or as ``y``. Blocks may be scipy.sparse matrices. ``options`` are
-    those of ``streamsvm ingest`` by their names in a job file (``test_fraction``, ``missing``, ``categorical``,
-    ``hash_bits``, ``chunk_bytes``, ``overwrite``, ...): rows obey the same rules as those of files, and errors say the same of
-    block and row. Without a client, and without one that Dask has as its default, the blocks are computed here, one after
-    the other. Returns the path of the store. Raises UsageError, DataError, ExistsError, StorageError, ClusterError.
+    ``y``: a dask array or series, or labels in memory, one per row in the order of the rows. ``weight``: row weights, either the name of
+    a column or values like ``y``. Blocks may be scipy.sparse matrices. ``options`` are those of ``streamsvm ingest``, by their names in a
+    job file (``test_fraction``, ``missing``, ``categorical``, ``hash_bits``, ``chunk_bytes``, ``overwrite``, ...). Rows are treated like
+    rows of files, and errors name the block and the row. Without ``client`` and without a default client of Dask, the blocks are computed in
+    this process, one after the other. Returns the path of the store. Raises UsageError, DataError, ExistsError, StorageError,
+    ClusterError.
     """
     job = _job(X, y, store, {"label": label, **({"weight": weight} if isinstance(weight, str) else {}), **options})
     return ingest_collection(job, X, y, weight, client=client).store
@@ -279,9 +279,9 @@ def ingest_collection(
     report: Report = silent,
     client: Client | None = None,
 ) -> IngestResult:
-    """Ingest a collection with the options of a job, which names the store; as ``ingest_dask`` otherwise."""
-    given = {"label": y, "weight": None if isinstance(weight, str) else weight}
-    beside = {option: values for option, values in given.items() if values is not None}
+    """Ingest a collection as ``ingest_dask`` does, with the store and the options of a job."""
+    arrays = {"label": y, "weight": None if isinstance(weight, str) else weight}
+    beside = {option: values for option, values in arrays.items() if values is not None}
     if isinstance(X, DelayedFrame):
         taken = sorted({BESIDE[option] for option in beside} & set(frame_names(X)))
         if taken:
@@ -294,11 +294,11 @@ def ingest_collection(
 
 
 def _job(X: Collection, y: Collection, store: Path | str, options: dict[str, Any]) -> IngestJob:
-    """Return the job of these options. Raises UsageError, DataError."""
+    """Return the ingest job with these options. Raises UsageError, DataError."""
     if not Path(store).name:
         frame = isinstance(X, DelayedFrame)
-        written = "ingest_dask(frame, store='train.zarr', label='y')" if frame else "ingest_dask(X, y, 'train.zarr')"
-        raise UsageError("where is the store to be?", hint=written)
+        example = "ingest_dask(frame, store='train.zarr', label='y')" if frame else "ingest_dask(X, y, 'train.zarr')"
+        raise UsageError("where is the store to be?", hint=example)
     known = {option.name for option in options_of(IngestJob)} - set(FILE_OPTIONS) | {"label", "weight"}
     for name in options:
         if name not in known:
@@ -317,21 +317,21 @@ def _job(X: Collection, y: Collection, store: Path | str, options: dict[str, Any
 
 @dataclass(frozen=True, slots=True)
 class _CollectionFiles:
-    """Files of a collection, written by its workers."""
+    """Temporary files with the rows of a collection, written by the tasks that compute its blocks."""
 
     X: Collection
     beside: Mapping[str, Collection]
-    """Labels and weights that are not columns of it, by option."""
+    """Separate labels and weights, by option."""
     job: IngestJob
     client: Client | None
     stack: ExitStack
-    """Closed when the files have been read."""
+    """Removes the files when it is closed, after they have been read."""
 
     def source(self, options: SourceOptions) -> Source:
         """Write the files and return them as a source."""
-        beside = self.job.store.with_name(f"{self.job.store.name}.blocks")  # leftovers of the store itself are swept
-        sweep_beside(beside)
-        directory = self.stack.enter_context(scratch_beside(beside))
+        base = self.job.store.with_name(f"{self.job.store.name}.blocks")  # not the store: its leftovers are removed
+        sweep_beside(base)
+        directory = self.stack.enter_context(scratch_beside(base))
         columns = [column_beside(self.X, values, self._compute) for values in self.beside.values()]
         if isinstance(self.X, DelayedFrame):
             names = [BESIDE[option] for option in self.beside]
@@ -345,14 +345,14 @@ class _CollectionFiles:
         )
 
     def _write(self, tasks: Sequence[Collection]) -> list[BlocksPart]:
-        """Return the parts with rows. Raises DataError E-EMPTY where there are none."""
+        """Run the tasks and return the parts that have rows. Raises DataError E-EMPTY if there are none."""
         parts = [part for part in self._compute(tasks) if sum(part.rows)]
         if not parts:
             raise DataError("the collection holds no rows", code="E-EMPTY", hint="check what it was made of")
         return parts
 
     def _compute(self, tasks: Sequence[Collection]) -> list[Any]:
-        """Return the results of tasks in order: all at once on a cluster, one by one here, where memory is for one."""
+        """Return the results of tasks in order. Without a client, the tasks run one after the other, as memory suffices for one."""
         if self.client is None:
             return [task.compute(scheduler="synchronous") for task in tasks]
         executor = self.stack.enter_context(using(self.client))
@@ -365,16 +365,16 @@ LABEL, DECISION = "label", "decision"
 def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collection:
     """Return predictions for a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
 
-    ``output``: 'label', as ``Model.predict`` returns it (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more. Columns of a data
-    frame are found by name and read as those the model was trained on. Raises UsageError, and MissingError or DataError for
-    the model; rows are looked at when they are computed.
+    ``output``: 'label', as returned by ``Model.predict`` (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more.
+    Columns of a data frame are matched by name and encoded as in training. Raises UsageError, and MissingError or DataError for the
+    model; errors in rows are raised when the result is computed.
     """
     if output not in (LABEL, DECISION):
         raise UsageError(f"output cannot be '{output}'", hint=f"choose from {LABEL}, {DECISION}")
-    found = _model(model)
-    width = () if output == LABEL or len(found.weights) == 1 else (len(found.weights),)
-    empty = np.empty((0, *width), found.labels.dtype if output == LABEL else np.float64)
-    shared, blocks = delayed(found), _blocks(X)
+    loaded = _load_model(model)
+    width = () if output == LABEL or len(loaded.weights) == 1 else (len(loaded.weights),)
+    empty = np.empty((0, *width), loaded.labels.dtype if output == LABEL else np.float64)
+    shared, blocks = delayed(loaded), _blocks(X)
     lengths = (np.nan,) * len(blocks) if isinstance(X, DelayedFrame) else X.chunks[0]
     parts = [
         da.from_delayed(delayed(_predict_block)(shared, k, block, output), (rows, *width), meta=empty)
@@ -384,27 +384,27 @@ def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collectio
 
 
 def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str | None = None) -> Collection:
-    """Evaluate a model on labeled rows, as a lazy value: ``.compute()`` gives a ``ModelEvaluation``.
+    """Evaluate a model on labeled rows; return a lazy value whose ``.compute()`` returns a ``ModelEvaluation``.
 
-    Labels ``y`` (n,) stand beside the rows, as of ``ingest_dask``, or are a column of a data frame: ``label``, or the one the model was trained
-    with. Raises as ``predict_dask`` does.
+    The labels are ``y`` (n,), of any type that ``ingest_dask`` accepts, or a column of a data frame: ``label``, by default the label
+    column of the model's training data. Raises the errors of ``predict_dask``.
     """
     beside = [] if y is None else [column_beside(X, y, lambda tasks: list(dask.compute(*tasks)))]
     if beside and isinstance(X, DelayedFrame):
         label = BESIDE["label"]
-    shared, blocks = delayed(_model(model)), _blocks(X, *beside)
-    counted = (delayed(_evaluate_block)(shared, k, block, label) for k, block in enumerate(blocks))
-    return delayed(_result)(tree_reduce(counted, len(blocks), delayed(merge_accumulators)))
+    shared, blocks = delayed(_load_model(model)), _blocks(X, *beside)
+    accumulators = (delayed(_evaluate_block)(shared, k, block, label) for k, block in enumerate(blocks))
+    return delayed(_result)(tree_reduce(accumulators, len(blocks), delayed(merge_accumulators)))
 
 
-def _model(model: Any) -> Model:
-    """Return the model of an object, also of the result of a fit or of a fitted estimator, or of a file."""
-    found = find_model(model)
-    return load(Path(model)) if found is None else found
+def _load_model(model: Any) -> Model:
+    """Return the model: ``model`` itself, that of a fit's result or of a fitted estimator, or that of a file."""
+    given = find_model(model)
+    return load(Path(model)) if given is None else given
 
 
 def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """Return blocks of rows and labels. Raises UsageError."""
+    """Return the blocks of rows, each with its labels if they are separate. Raises UsageError."""
     if isinstance(X, DelayedFrame):
         if beside and BESIDE["label"] in frame_names(X):
             hint = f"pass label={BESIDE['label']!r}, or rename the column"
@@ -432,23 +432,23 @@ def _evaluate_block(model: Model, number: int, block: tuple[Collection, ...], la
         return accumulate(model, rows, make_accumulator(model, rows))
 
 
-def _result(found: Accumulator) -> Any:
-    return found.result()
+def _result(accumulator: Accumulator) -> Any:
+    return accumulator.result()
 
 
 @contextmanager
 def _rows(
     model: Model, number: int, block: tuple[Collection, ...], stated: dict[str, Any]
 ) -> Iterator[RowBatches | None]:
-    """Provide the rows of a block, read as those the model was trained on; None where it has none."""
+    """Yield the rows of a block, encoded as in training; None if the block has no rows."""
     options = source_options(model, FileRequest(stated))
-    with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as place:
+    with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as directory:
         frame = is_frame(block[0])
         names = (BESIDE["label"],)[: len(block) - 1]
         write = (
             partial(write_frames, beside=names) if frame else partial(write_arrays, missing=options.missing != "error")
         )
-        part = write(Path(place), 0, number, [block])
+        part = write(Path(directory), 0, number, [block])
         if sum(part.rows):
             source = (frame_source if frame else array_source)([part], options)
             yield rows_of_source(model, source, f"{'partition' if frame else 'block'} {number}", options.rejects)

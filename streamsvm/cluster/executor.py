@@ -1,8 +1,9 @@
-"""The executor of ``engine`` on a Dask cluster: tasks, their results, and the failures of workers and scheduler.
+"""The executor on a Dask cluster: tasks, their results, and the failures of workers and scheduler.
 
-Everything a task needs is in the graph or on disk. Shared values are tasks themselves, so that nothing is lost with a worker that cannot be
-computed again. A part is a task with a key of its own: the scheduler may run it several times, its result is taken once. A job does not wait
-for ever: without a live worker for ``patience`` seconds, or without a scheduler, it ends with an error that says what to do.
+Everything that a task needs is in the graph or on disk. Shared values are tasks themselves, so that everything that is lost with a worker
+can be computed again. Each part is a task with a key of its own; the scheduler may run it several times, but its result is used once.
+A job does not wait for ever: if there is no scheduler, or no live worker for ``patience`` seconds, it ends with an error that says what
+to do.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ from streamsvm.errors import ClusterError, MissingError, StreamSVMError
 from streamsvm.schedule.machine import PeakWatch
 
 PATIENCE = 60.0
-"""Seconds without a worker, or without a heartbeat of one that has work, after which a job ends."""
+"""Seconds without a worker, or without a heartbeat of a worker that has tasks, after which a job ends."""
 IDENTITY_SECONDS = 5.0
 LOST_SECONDS = 20.0
-"""Seconds without an answer after which a scheduler is given up."""
-LOOK_SECONDS = 2.0
-GONE = ("closed", "closing")
+"""Seconds without an answer after which a scheduler counts as lost."""
+CHECK_SECONDS = 2.0
+"""Seconds between two checks of the cluster."""
+CLOSED_STATES = ("closed", "closing")
 
 
 def list_workers(client: Client, timeout: float = IDENTITY_SECONDS) -> JsonMapping:
-    """Return what the scheduler knows of its workers, by address. Raises OSError, TimeoutError."""
+    """Return the scheduler's information about its workers, by address. Raises OSError, TimeoutError."""
     if client.scheduler is None:
         raise OSError("the client is closed")
     identity = client.sync(client.scheduler.identity, n_workers=-1, callback_timeout=timeout)
@@ -51,42 +53,42 @@ def list_workers(client: Client, timeout: float = IDENTITY_SECONDS) -> JsonMappi
 
 
 class WorkerWatch:
-    """A check of the cluster every few seconds while a job waits."""
+    """Checks the cluster every few seconds while a job waits."""
 
     def __init__(self, client: Client, patience: float = PATIENCE) -> None:
         self._client, self._patience = client, patience
-        self._answered = self._manned = self._looked = time.monotonic()
+        self._last_answer = self._last_alive = self._last_check = time.monotonic()
 
     def check(self) -> None:
-        """Raise ClusterError when there is nothing left to wait for."""
+        """Raise ClusterError if the scheduler is lost, or if no worker has been alive for ``patience`` seconds."""
         now = time.monotonic()
-        if now - self._looked < LOOK_SECONDS:
+        if now - self._last_check < CHECK_SECONDS:
             return
-        self._looked = now
-        if self._client.status in GONE:
+        self._last_check = now
+        if self._client.status in CLOSED_STATES:
             raise connection_lost(self._client)
         try:
             workers = list_workers(self._client)
         except (OSError, TimeoutError, CancelledError) as error:
-            if time.monotonic() - self._answered > min(LOST_SECONDS, self._patience):
+            if time.monotonic() - self._last_answer > min(LOST_SECONDS, self._patience):
                 raise connection_lost(self._client) from error
             return
-        self._answered = time.monotonic()
-        if any(self._alive(worker) for worker in workers.values()):
-            self._manned = self._answered
-        elif self._answered - self._manned > self._patience:
+        self._last_answer = time.monotonic()
+        if any(self._is_alive(worker) for worker in workers.values()):
+            self._last_alive = self._last_answer
+        elif self._last_answer - self._last_alive > self._patience:
             if any(worker.get("status") == "paused" for worker in workers.values()):
                 raise memory_full(self._patience)
             raise no_workers(self._patience, len(workers))
 
-    def _alive(self, worker: JsonMapping) -> bool:
-        """Return whether a worker takes work: one that is paused, because its memory is full, may never do so again."""
-        seen = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
-        return seen and worker.get("status", "running") == "running"
+    def _is_alive(self, worker: JsonMapping) -> bool:
+        """Return whether a worker accepts tasks. A worker that is paused, because its memory is full, may never accept one again."""
+        has_heartbeat = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
+        return has_heartbeat and worker.get("status", "running") == "running"
 
 
 def connection_lost(client: Client) -> ClusterError:
-    """Return the error for a scheduler that is gone."""
+    """Return the error for a scheduler that is lost."""
     where = client.scheduler.address if client.scheduler else "the scheduler"
     return ClusterError(f"the scheduler at {where} is gone", hint="start it and run the same command again")
 
@@ -98,7 +100,7 @@ def no_workers(seconds: float, silent: int) -> ClusterError:
 
 
 def memory_full(seconds: float) -> ClusterError:
-    """Return the error for workers without free memory: Dask pauses them at 80 %."""
+    """Return the error for workers without free memory, which Dask pauses at 80 %."""
     message = f"the memory of all workers has been full for {seconds:.0f} s"
     return ClusterError(message, code="E-WORKER", hint="give the workers more memory or the job less (--memory)")
 
@@ -106,14 +108,14 @@ def memory_full(seconds: float) -> ClusterError:
 def explain_error(
     error: BaseException, task: Task, index: int | None, workers: JsonMapping, client: Client
 ) -> BaseException:
-    """Return the error that tells a user what a failed task means; the error itself where it is one of ours or a bug."""
+    """Return an error that explains to a user why a task failed; ``error`` itself if it needs no explanation or is a bug."""
     name = task.phase if index is None else f"{task.phase}[{index}]"
     if isinstance(error, KilledWorker):
         limit = max((int(w.get("memory_limit") or 0) for w in workers.values()), default=0)
-        had = f", memory limit {mib(limit)}" if limit else ""
+        limit_text = f", memory limit {mib(limit)}" if limit else ""
         needs = f", needs ~{mib(task.needs, up=True)}" if task.needs else ""
         return ClusterError(
-            f"task {name} failed on {error.allowed_failures + 1} workers (last: killed{had}{needs})",
+            f"task {name} failed on {error.allowed_failures + 1} workers (last: killed{limit_text}{needs})",
             code="E-WORKER",
             hint="give the workers more memory or the job less (--memory), and look into the workers' logs",
         )
@@ -127,62 +129,62 @@ def explain_error(
 
 
 _LIMITS: list[threadpool_limits] = []
-"""Kept as long as the process lives, because the limit ends with the object."""
+"""The thread limit of a worker process. It is kept for the life of the process, because the limit ends with the object."""
 
 
-def _sizeof_partial(found: PartialResult) -> int:
-    """Return the size by which the scheduler decides where two results are joined."""
-    return state_bytes(found.states)
+def _sizeof_partial(result: PartialResult) -> int:
+    """Return the size in bytes, by which the scheduler decides on which worker two results are joined."""
+    return state_bytes(result.states)
 
 
 sizeof.register(PartialResult, _sizeof_partial)
 
 
 def pass_through(value: Shared) -> Shared:
-    """Return the value: a task, so that the value can be sent again when its worker is lost."""
+    """Return the value. Run as a task, so that the value can be computed again if its worker is lost."""
     return value
 
 
 def run_task(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
     """Run a task on a worker with one thread, and record its peak of memory.
 
-    Raises what it raises; ClusterError when driver and worker are not the same streamsvm.
+    Raises what the function raises, and ClusterError if driver and worker have different versions of streamsvm.
     """
     if version != __version__:
         message = f"a worker runs streamsvm {__version__}, this is {version}"
         raise ClusterError(message, hint="install the same version everywhere")
-    if not _LIMITS:  # for good: tasks of several threads would undo each other's limits, and bits depend on threads
+    if not _LIMITS:  # never removed: concurrent tasks would undo each other's limits, and bits depend on threads
         _LIMITS.append(threadpool_limits(1))
         threading.CORES.count = 1
         freed_memory.fix_thresholds()
     try:
         with PeakWatch() as watch:
-            found = function(part, *shared)
-            return found.with_peak(watch.most) if isinstance(found, PeakAware) else found
+            result = function(part, *shared)
+            return result.with_peak(watch.peak) if isinstance(result, PeakAware) else result
     except MissingError as error:
         hint = "all workers must see the files under the same names as the program that starts the job"
         raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error
 
 
 def run_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: Shared) -> Result:
-    """Make neighboring parts one after the other, and return their joined result."""
+    """Compute the results of neighboring parts one after the other, and return them joined."""
     return Joins(join).compute_span(task, parts, shared)
 
 
 MEMORY_SHARE = 0.55
-"""Share of a worker's memory limit that a job may use: at 0.6 Dask begins to spill, at 0.8 it pauses the worker."""
+"""Share of a worker's memory limit that a job may use. At 0.6 Dask begins to spill to disk, at 0.8 it pauses the worker."""
 POLL_SECONDS = 0.5
 TASKS_PER_THREAD = 4
-"""Least number of tasks per thread in a pass: few enough to cost little, enough for an even distribution."""
+"""Minimum number of tasks per thread in a pass: few enough to cost little, enough to distribute the work evenly."""
 ANSWER_SECONDS = 30.0
-RUN = ("memory", "released", "forgotten", None)
-"""States of a task that has run; else it is waiting, queued or processing."""
-GRAPH = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
-"""Shared values are part of the graph on purpose: no warning."""
+FINISHED_STATES = ("memory", "released", "forgotten", None)
+"""States of a task that has run; other tasks are waiting, queued or processing."""
+NO_GRAPH_WARNING = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
+"""Dask setting that suppresses the warning about large graphs: shared values are part of the graph on purpose."""
 
 
 class DaskExecutor:
-    """An ``engine`` executor on the workers of a Dask client. Raises ClusterError when there is no worker for ``patience`` seconds."""
+    """An executor on the workers of a Dask client. Raises ClusterError if there is no worker for ``patience`` seconds."""
 
     def __init__(self, client: Client | None, patience: float = PATIENCE) -> None:
         self._connection, self._patience = client, patience
@@ -205,19 +207,19 @@ class DaskExecutor:
 
     @property
     def threads(self) -> int:
-        """Number of tasks that all workers run at once, now; at least 1."""
+        """Number of tasks that all workers together can run at the same time now; at least 1."""
         return max(1, sum(worker["nthreads"] for worker in self._workers().values()))
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the smaller of what the user allows and MEMORY_SHARE of a worker's memory for each of its threads."""
+        """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's limit per thread."""
         bounds = [] if stated is None else [stated]
         limited = [worker for worker in self._workers().values() if worker.get("memory_limit")]
         bounds += [int(MEMORY_SHARE * worker["memory_limit"] / worker["nthreads"]) for worker in limited]
         return min(bounds, default=None)
 
     def share(self, value: Shared) -> Future:
-        """Return a future of the value, which is a task like others: it can be computed again."""
-        with dask.config.set(GRAPH):
+        """Return a future of the value. It is an ordinary task, which can be computed again."""
+        with dask.config.set(NO_GRAPH_WARNING):
             return self.client.submit(pass_through, value, key=self._key("shared"), pure=False)
 
     def map(
@@ -227,11 +229,11 @@ class DaskExecutor:
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts, as they are done. Raises ClusterError and what tasks raise."""
+        """Yield the results in the order of the parts as they become available. Raises ClusterError and what tasks raise."""
         return self.take(self._submit(task, list(parts), shared), task, on_progress)
 
     def take(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Generator[Result]:
-        """Yield the results of futures in their order; each is released when it was taken."""
+        """Yield the results of futures in their order; release each future after its result was consumed."""
         try:
             for index, future in enumerate(futures):
                 self._wait(future, task, lambda: sum(f is None or f.done() for f in futures), on_progress)
@@ -245,16 +247,17 @@ class DaskExecutor:
     ) -> Result:
         """Return the results, joined and closed on the workers. Raises ClusterError and what tasks raise.
 
-        A task makes some neighboring parts, because each task costs the scheduler a millisecond or more.
+        One task computes several neighboring parts, because each task costs the scheduler a millisecond or more.
         """
         name, spans = self._key("join"), spans_of(len(parts), TASKS_PER_THREAD * self.threads)
-        some = [tuple(parts[slice(*span)]) for span in spans]
-        held: list[Future] = self._submit(task._replace(function=partial(run_span, task, joins.join)), some, shared)
+        parts_of_tasks = [tuple(parts[slice(*span)]) for span in spans]
+        span_task = task._replace(function=partial(run_span, task, joins.join))
+        held: list[Future] = self._submit(span_task, parts_of_tasks, shared)
         keys = [future.key for future in held]
 
-        def submit(call: Callable[..., Result], *arguments: object) -> Future:
-            called = partial(run_task, call, __version__)
-            held.append(self.client.submit(called, *arguments, key=(name, len(held)), pure=False))
+        def submit(function: Callable[..., Result], *arguments: object) -> Future:
+            call = partial(run_task, function, __version__)
+            held.append(self.client.submit(call, *arguments, key=(name, len(held)), pure=False))
             return held[-1]
 
         last = tree_reduce(iter(held[:]), len(spans), partial(submit, joins.join))
@@ -268,9 +271,9 @@ class DaskExecutor:
             self._forget([*held, last])
 
     def _count_done(self, keys: Sequence[object], held: list[Future]) -> int:
-        """Return how many of these tasks have run, and release ``held``, so that workers forget what has been joined.
+        """Return how many of the tasks ``keys`` have run, and release ``held``, so that workers free results that have been joined.
 
-        Not before the scheduler knows all of them: it would keep for ever what is released too early.
+        Futures are released only after the scheduler knows all of them: it would never free those that are released earlier.
         """
         scheduler: Any = self.client.scheduler
         known = [*keys, *(future.key for future in held)]
@@ -280,13 +283,13 @@ class DaskExecutor:
             return 0
         if None not in states.values():
             held.clear()
-        return sum(states[key] in RUN for key in keys)
+        return sum(states[key] in FINISHED_STATES for key in keys)
 
     def close(self) -> None:
-        """Nothing to release: the client owns all."""
+        """Do nothing: the client owns all resources."""
 
     def _workers(self) -> Any:
-        """Return the workers; a scheduler that is slow to answer is not lost yet."""
+        """Return the workers; wait LOST_SECONDS for the answer, because a slow scheduler is not lost."""
         try:
             return list_workers(self.client, LOST_SECONDS)
         except (OSError, TimeoutError) as error:
@@ -297,7 +300,7 @@ class DaskExecutor:
         return f"{what}-{self._name}{self._calls:06d}"
 
     def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> list[Future]:
-        """Submit one task a part; contiguous parts prefer one worker, where they are joined without passing the network."""
+        """Submit one task for each part. Contiguous parts prefer the same worker, where they are joined without network traffic."""
         name, slots = self._key(task.phase), self._slots()
         call = partial(run_task, task.function, __version__)
         return [
@@ -314,12 +317,12 @@ class DaskExecutor:
         ]
 
     def _slots(self) -> list[str]:
-        """Return the addresses of the workers, one for each of their threads, in a fixed order."""
+        """Return the addresses of the workers in a fixed order, each repeated for each of its threads."""
         workers = self._workers()
         return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
     def _wait(self, future: Future, task: Task, done: Callable[[], int], on_progress: OnProgress) -> None:
-        """Wait until a future is done or lost, and report how many parts are done meanwhile."""
+        """Wait until a future is done or lost, and meanwhile report how many parts are done."""
         watch = WorkerWatch(self.client, self._patience)
         check_time()
         while not future.done():
@@ -334,7 +337,7 @@ class DaskExecutor:
             on_progress(done())
 
     def _result(self, future: Future, task: Task) -> Result:
-        """Fetch a result; a worker that is lost with it is no reason to give up. Raises what the task raised."""
+        """Fetch a result. If its worker is lost, wait until it is computed again. Raises what the task raised."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -354,7 +357,7 @@ class DaskExecutor:
             return {}
 
     def _forget(self, futures: Sequence[Any]) -> None:
-        """Release futures, and cancel those that have not run."""
+        """Cancel the futures that have not run; the others are released with their last reference."""
         unfinished = [f for f in futures if f is not None and not f.done()]
         if unfinished and self.client.status == "running":
             try:
@@ -364,10 +367,10 @@ class DaskExecutor:
 
 
 class LocalExecutor(DaskExecutor):
-    """An executor on workers of its own, one thread each, which are started with the first task: a job that is refused starts none."""
+    """An executor on local workers with one thread each, which are started at the first task, so that a refused job starts none."""
 
     def __init__(self, start: Callable[[], Client], workers: int, memory: int) -> None:
-        """``start`` starts the workers, each of which may hold ``memory`` bytes."""
+        """``start`` starts the workers, each of which may use ``memory`` bytes."""
         super().__init__(None)
         self._start, self._count, self._memory = start, workers, memory
 
@@ -380,9 +383,9 @@ class LocalExecutor(DaskExecutor):
 
     @property
     def threads(self) -> int:
-        """Number of tasks that run at once; before the workers are started, the number that will be."""
+        """Number of tasks that can run at the same time, also before the workers are started."""
         return self._count if self._connection is None else super().threads
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the smaller of what the user allows and MEMORY_SHARE of a worker's memory."""
+        """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's memory."""
         return min([int(MEMORY_SHARE * self._memory), *([] if stated is None else [stated])])

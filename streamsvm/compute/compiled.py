@@ -1,13 +1,14 @@
 """How passes are compiled and cached.
 
-Three changes to what numba does by itself:
+Numba's defaults are changed in three ways:
 
-- No wrapper for C callers. Numba builds one for every function; without it a pass compiles in a seventh less time.
-- A cache that survives faults. A truncated or foreign file in numba's cache ends a job with ``EOFError`` or ``UnpicklingError``, and so
-  does a full disk; here a damaged file is compiled again and an unwritable cache is ignored. A cached pass is loaded with numba's
-  runtime only: numba would first load its models of Python, numpy and scipy, 0.4 of the 1.7 CPU seconds of a fit of 1,000 rows.
-- No signal handler raises in the main thread while the compiler runs. An exception in a callback of the compiler is lost together with
-  the machine code of the callback, and the compiler then fails with an error of its own.
+- No wrapper for C callers. By default numba builds one for every function; without it a pass compiles in a seventh less time.
+- The cache survives faults. By default a truncated or foreign file in numba's cache, or a full disk, ends a job with ``EOFError`` or
+  ``UnpicklingError``. Here a function with a damaged file is compiled again, and an unwritable cache is ignored. A cached pass is loaded
+  with numba's runtime only; numba would first load its models of Python, numpy and scipy, which take 0.4 of the 1.7 CPU seconds of a fit
+  of 1,000 rows.
+- No signal handler raises in the main thread while the compiler runs. An exception in a callback of the compiler would be lost together
+  with the machine code of the callback, and the compiler would then fail with an error of its own.
 """
 
 from __future__ import annotations
@@ -26,45 +27,45 @@ from streamsvm.compute.threading import postpone_signals
 
 
 class CacheFile(caching.IndexDataCacheFile):
-    """The index and the files of one function's compiled versions; damaged ones count as absent."""
+    """The index and the files of one function's compiled versions. Damaged files count as absent."""
 
     def save(self, key: Any, data: Any) -> None:
-        """Write a compiled version, or ignore a full disk."""
+        """Write a compiled version; do nothing if the disk is full."""
         with suppress(OSError):
             super().save(key, data)
 
     def _load_index(self) -> dict[Any, str]:
         try:
-            found = super()._load_index()
-        except Exception:  # noqa: BLE001  whatever foreign bytes make of the parser
+            index = super()._load_index()
+        except Exception:  # noqa: BLE001  (foreign bytes can raise anything)
             return {}
-        return found if isinstance(found, dict) else {}
+        return index if isinstance(index, dict) else {}
 
     def _load_data(self, name: str) -> Any:
         try:
-            found = super()._load_data(name)
+            data = super()._load_data(name)
         except Exception as error:
-            raise OSError(f"{name} is damaged") from error  # as numba takes a file that is gone
-        if not isinstance(found, tuple):
+            raise OSError(f"{name} is damaged") from error  # numba treats an OSError like a missing file
+        if not isinstance(data, tuple):
             raise OSError(f"{name} is not a compiled version")
-        return found
+        return data
 
 
 class CompiledVersions(caching.FunctionCache):
-    """The cache of one function; a cached version of ours is loaded with numba's runtime only."""
+    """The cache of one function. Versions of this package's functions are loaded with numba's runtime only."""
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """Return the compiled version for a signature, or None."""
         if not self._py_func.__module__.startswith("streamsvm."):
             return super().load_overload(sig, target_context)
         rtsys.initialize(target_context)
-        found = self._load_overload(sig, target_context)
-        if found is None:
-            CLOCK.note_compilation()
-        return found
+        version = self._load_overload(sig, target_context)
+        if version is None:
+            CLOCK.announce_compilation()
+        return version
 
 
-# From now on numba opens its cache through these classes: every module of passes imports this one first.
+# Numba uses these classes from now on. Every module of passes imports this module first.
 caching.IndexDataCacheFile = CacheFile  # type: ignore[misc]
 dispatcher.FunctionCache = CompiledVersions  # type: ignore[attr-defined]
 
@@ -83,8 +84,8 @@ def inlined() -> Callable[[Callable[..., Any]], Any]:
     return njit(cache=True, nogil=True, inline="always")
 
 
-class _Undisturbed(event.Listener):
-    """Listener of the compiler's lock: postpones signals in the main thread and counts the time spent."""
+class _CompilerListener(event.Listener):
+    """Postpones signals in the main thread while it holds the compiler's lock, and counts the time spent."""
 
     def __init__(self) -> None:
         self._entered: list[AbstractContextManager[None]] = []
@@ -101,4 +102,4 @@ class _Undisturbed(event.Listener):
             self._entered.pop().__exit__(None, None, None)
 
 
-event.register("numba:compiler_lock", _Undisturbed())
+event.register("numba:compiler_lock", _CompilerListener())

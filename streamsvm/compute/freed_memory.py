@@ -1,10 +1,10 @@
-"""Memory that was freed goes back to the system: the allocator keeps what lies between blocks that are still in use.
+"""Return freed memory to the system. By default the allocator keeps free memory that lies between blocks in use.
 
-Several threads gather rows of a pass side by side with small arrays, each in an arena of its own. What is freed there piece by piece,
-to make room for one large array, stays part of the process otherwise: of ten classes as much again as the array.
+Several threads gather rows of a pass in small arrays, each thread in an arena of its own. When these arrays are freed one by one, to make
+room for one large array, their memory would stay with the process: for ten classes as much again as the large array.
 
-The C library of GNU keeps more the more was freed: each large block that is freed raises the size from which on blocks are
-given back by themselves, up to 32 MiB. A fit that has read a checkpoint held twice what it holds without. So that size is fixed.
+GNU's C library returns a block immediately if it is larger than a threshold, but each large block that is freed raises the threshold, up to
+32 MiB. A fit that had read a checkpoint used twice as much memory as one that had not. Therefore the threshold is fixed.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from collections.abc import Callable
 from functools import cache
 
 STEP = 32 << 20
-"""Bytes that are freed before it is worth to look while there is more to free."""
+"""Bytes after which ``give_back`` is worth a call while more is being freed."""
 LEAST = 4 << 20
-"""Bytes that are worth it when there is not."""
-OWN_PAGES = 1 << 20
-"""Bytes from which on a block has pages of its own, which are given back as soon as it is freed."""
-MMAP_THRESHOLD, TRIM_THRESHOLD = -3, -1
-"""The numbers of ``mallopt`` for that, and for the free bytes at the end of the heap that are kept."""
-STATED = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
-"""Variables of the environment by which a user has chosen these sizes."""
+"""Bytes for which ``give_back`` is worth a call after everything was freed."""
+MMAP_BYTES = 1 << 20
+"""Blocks of at least this many bytes get pages of their own, which are returned to the system when the block is freed."""
+M_MMAP_THRESHOLD, M_TRIM_THRESHOLD = -3, -1
+"""Parameters of ``mallopt``: the threshold for pages of their own, and the free bytes that are kept at the end of the heap."""
+USER_VARIABLES = ("MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_", "GLIBC_TUNABLES")
+"""Environment variables with which a user sets these thresholds."""
 
 
 def give_back() -> None:
-    """Give all free memory of all arenas back to the system; where the C library has no ``malloc_trim``, nothing happens."""
+    """Return the free memory of all arenas to the system; do nothing if the C library has no ``malloc_trim``."""
     _trim()(0)
 
 
 @cache
 def fix_thresholds() -> None:
-    """Have large blocks given back when they are freed, whatever was freed before; other C libraries than that of GNU do so anyway."""
+    """Fix the threshold above which freed blocks are returned to the system. C libraries other than GNU's do so by default."""
     library = ctypes.CDLL(None)
-    if hasattr(library, "gnu_get_libc_version") and not any(name in os.environ for name in STATED):
-        library.mallopt(MMAP_THRESHOLD, OWN_PAGES)
-        library.mallopt(TRIM_THRESHOLD, 2 * OWN_PAGES)
+    if hasattr(library, "gnu_get_libc_version") and not any(name in os.environ for name in USER_VARIABLES):
+        library.mallopt(M_MMAP_THRESHOLD, MMAP_BYTES)
+        library.mallopt(M_TRIM_THRESHOLD, 2 * MMAP_BYTES)
 
 
 @cache
 def _trim() -> Callable[[int], int]:
     try:
-        found: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
+        malloc_trim: Callable[[int], int] = ctypes.CDLL(None).malloc_trim
     except AttributeError:  # musl
         return lambda _keep: 0
-    return found
+    return malloc_trim

@@ -1,13 +1,13 @@
-"""What passes get from outside: methods of our records, and software prefetch.
+"""Extensions of numba for compiled passes: methods of records, and software prefetch.
 
-A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name one
-``overload_method`` hands numba the Python function of the record's class; the pass that calls it is compiled once per
-combination of record types and cached on disk, and the same line runs uncompiled. Names bind for every named tuple in
-the process, so the list is short and stays here.
+A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name, one
+``overload_method`` gives numba the Python function of the record's class. A pass that calls the method is compiled once for each
+combination of record types and cached on disk; the same code also runs uncompiled. The names are bound for every named tuple in the
+process, so the list is short and complete here.
 
-A pass that visits rows in random order asks for a row a few visits before it needs it. Without that a visit of a random
-row waits for memory longer than it computes (measured: 18 columns, 110 ns of 140). Uncompiled, ``touch`` does nothing;
-compiled, it is one instruction a cache line.
+A pass that visits rows in random order prefetches a row a few visits before it needs it. Without prefetch the visit of a random row
+spends more time waiting for memory than computing (measured with 18 columns: 110 of 140 ns). Uncompiled, ``touch`` does nothing;
+compiled, it is one instruction per cache line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from streamsvm.compute.compiled import NOT_FROM_C
 from streamsvm.rows import Dense, Rows
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-"""Floating-point freedoms passes take: sums may be reordered and fused. NaN and infinity keep their meaning."""
+"""Floating-point transformations allowed in passes: sums may be reordered and fused. NaN and infinity keep their meaning."""
 
 _METHODS = {
     0: ("quadratic", "numeric"),
@@ -32,13 +32,13 @@ _METHODS = {
     3: ("axpy", "similarity"),
     4: ("add_row", "axpy_over"),
 }
-"""Names by the number of arguments after self."""
+"""Method names, by the number of arguments after self."""
 STRICT = {"add_row"}
-"""Methods that live by the order of their operations: no freedom is taken with them."""
+"""Methods whose result depends on the order of their operations: no transformation is allowed."""
 
 
 def _method_of(name: str) -> Callable[[Any], Callable[..., Any] | None]:
-    # numba asks for every named tuple of the process, those of other programs too: has its class such a method?
+    # Numba calls this for every named tuple in the process, also those of other packages, whose class may lack the method.
     def find(record: Any) -> Callable[..., Any] | None:
         return getattr(record.instance_class, name, None)
 
@@ -64,11 +64,11 @@ for _arguments, _names in _METHODS.items():
 
 
 LINE = 64 // 4
-"""Float32 entries of a cache line."""
+"""Number of float32 entries in a cache line."""
 
 
 def touch(values: Any, position: int) -> None:
-    """Ask for the cache line that holds ``values[position]`` of a one-dimensional array."""
+    """Prefetch the cache line that holds ``values[position]`` of a one-dimensional array."""
 
 
 @intrinsic
@@ -93,7 +93,7 @@ def _touch(values: Any, position: Any) -> Any:
 
 
 def touch_start(X: Rows, i: int) -> None:
-    """Ask for where row i lies, early enough for ``touch_row`` to know it; uncompiled, nothing happens."""
+    """Prefetch the position of row i in a CSR matrix, which ``touch_row`` needs later. Uncompiled, do nothing."""
 
 
 @overload(touch_start, jit_options=NOT_FROM_C, strict=False)
@@ -104,7 +104,7 @@ def _touch_start(X: Any, i: Any) -> Any:
 
 
 def touch_row(X: Rows, i: int) -> None:
-    """Ask for row i before it is needed; uncompiled, nothing happens."""
+    """Prefetch row i. Uncompiled, do nothing."""
 
 
 @overload(touch_row, jit_options=NOT_FROM_C, strict=False)
@@ -122,7 +122,7 @@ def _touch_row(X: Any, i: Any) -> Any:
     def sparse(X: Any, i: Any) -> None:
         start, stop = X.indptr[i], X.indptr[i + 1]
         data, indices = X.data[start:stop], X.indices[start:stop]
-        for p in range(0, min(data.size, 4 * LINE), LINE):  # of a long row the hardware fetches the rest
+        for p in range(0, min(data.size, 4 * LINE), LINE):  # the hardware prefetches the rest of a long row
             touch(data, p)
             touch(indices, p)
 

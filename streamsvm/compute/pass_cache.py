@@ -1,8 +1,8 @@
 """The directory of compiled passes, named by a hash of the sources.
 
-Numba stores a compiled function beside a time stamp of the file that defines it, and so does not notice an edit of
-another file that the function inlines: a loss, a row format. Here the directory is named by a hash of every file a
-pass can be made of, so that an edit of any of them starts with an empty cache.
+Numba stores a compiled function with a time stamp of the file that defines it, and therefore does not notice an edit of another file
+that the function inlines, such as a loss or a row format. Here the directory is named by a hash of every file whose code a pass can
+contain, so that an edit of any of them starts with an empty cache.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamsvm.errors import SecurityError
 
 KEEP_SECONDS = 30 * 24 * 3600
 _PACKAGE = Path(__file__).resolve().parent.parent
-# The layers below compute/ (pyproject.toml, "Data flows one way") hold all that a pass can inline.
+# A pass can inline only code of compute/ and of the layers below it (pyproject.toml, "Data flows one way").
 _INLINED = ("rows.py", "types/*.py", "losses.py", "kernels.py", "compute/**/*.py")
 
 
@@ -31,7 +31,7 @@ def _root() -> Path:
 
 
 def sources() -> list[Path]:
-    """Return every file a pass can be made of."""
+    """Return every file whose code a pass can contain."""
     return sorted(file for pattern in _INLINED for file in _PACKAGE.glob(pattern))
 
 
@@ -44,24 +44,24 @@ def source_hash() -> str:
 
 
 def cache_directory() -> Path:
-    """Return the directory of compiled passes: what the user set as NUMBA_CACHE_DIR, else one named by the hash."""
+    """Return the directory of compiled passes: the user's NUMBA_CACHE_DIR, else the one named by the hash."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
-    # A path of ours is inherited from a parent process, which may have run other sources.
+    # A path below ``_root`` was set by a parent process, which may have run other sources; it is ignored.
     if chosen and not Path(chosen).is_relative_to(_root()):
         return Path(chosen)
     return _root() / source_hash()
 
 
 def _make_private(directory: Path) -> None:
-    """Make a directory that nobody else can write to: what numba loads from it is code.
+    """Create a directory to which only this user can write, because numba loads code from it.
 
-    Raises SecurityError for one that others can write to, OSError for one that this user cannot.
+    Raises SecurityError if other users can write to the directory, OSError if this user cannot.
     """
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
-    found = directory.stat()
-    if found.st_uid not in (os.getuid(), 0):
+    status = directory.stat()
+    if status.st_uid not in (os.getuid(), 0):
         raise PermissionError(f"{directory} belongs to another user")
-    if found.st_mode & 0o022:
+    if status.st_mode & 0o022:
         raise SecurityError(
             f"{directory} can be written to by others; compiled code would be loaded from it",
             hint=f"chmod 700 {directory}, or set NUMBA_CACHE_DIR to a directory of your own",
@@ -71,7 +71,7 @@ def _make_private(directory: Path) -> None:
 
 
 def _sweep(root: Path, keep: Path) -> None:
-    """Remove the caches of sources that have not been run for a month."""
+    """Remove the caches, other than ``keep``, of sources that were not used for KEEP_SECONDS."""
     oldest = time.time() - KEEP_SECONDS
     for entry in root.iterdir():
         if entry != keep and entry.is_dir() and not entry.is_symlink() and entry.stat().st_mtime < oldest:
@@ -79,17 +79,17 @@ def _sweep(root: Path, keep: Path) -> None:
 
 
 def _temporary() -> Path:
-    """A directory for this process alone, for a home that cannot be written to."""
+    """Return a directory for this process only, in case the home directory is not writable."""
     directory = tempfile.mkdtemp(prefix="streamsvm-")
     atexit.register(shutil.rmtree, directory, ignore_errors=True)
     return Path(directory)
 
 
 def use_cache() -> Path:
-    """Tell numba where to keep compiled passes and return the directory.
+    """Set the directory in which numba keeps compiled passes, and return it.
 
-    Raises SecurityError for a directory that others can write to. Where the directory belongs to somebody else or
-    cannot be written to, a private one takes its place for this process, and a warning says so.
+    Raises SecurityError if other users can write to the directory. If it belongs to another user or is not writable, warn, and use a
+    temporary directory for this process.
     """
     directory = cache_directory()
     try:
@@ -101,16 +101,18 @@ def use_cache() -> Path:
         warnings.warn(f"compiled passes are not kept: {directory}: {error.strerror or error}", stacklevel=2)
         directory = _temporary()
     os.environ["NUMBA_CACHE_DIR"] = str(directory)
-    if numba := sys.modules.get("numba"):  # imported by somebody else before us: it has read the environment already
+    if numba := sys.modules.get("numba"):  # it was imported earlier and has read the environment already
         numba.config.CACHE_DIR = str(directory)
     return directory
 
 
 def passes_loaded() -> bool:
-    """Return whether this process has compiled or loaded a pass: from then on it holds LLVM."""
+    """Return whether this process has compiled or loaded a pass, and therefore holds LLVM in memory."""
     dispatching = sys.modules.get("numba.core.dispatcher")
     if dispatching is None:
         return False
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(f"{__package__}.")]
-    found = (one for module in modules for one in vars(module).values() if isinstance(one, dispatching.Dispatcher))
-    return any(one.signatures for one in found)
+    passes = (
+        value for module in modules for value in vars(module).values() if isinstance(value, dispatching.Dispatcher)
+    )
+    return any(function.signatures for function in passes)

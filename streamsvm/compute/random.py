@@ -1,7 +1,7 @@
 """Pseudorandom numbers as functions of a seed and a counter: splitmix64, shuffles, samples.
 
-The generator is splitmix64 (Steele, Lea, Flood 2014), ``mixed(seed + counter * STEP)``, for one seed a bijection; the bounded draw is Lemire's
-multiply-and-shift, the permutation Fisher and Yates'. A compiled draw takes about 3 ns.
+The generator is splitmix64 (Steele, Lea, Flood 2014): ``mix(seed + counter * STEP)``, a bijection of the counter for each seed. Bounded
+numbers are drawn by Lemire's multiply-and-shift, permutations by the Fisher-Yates shuffle. A compiled draw takes about 3 ns.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Bits = TypeVar("Bits", np.uint64, NDArray[np.uint64])
 
 
 def mix_bits(z: Bits) -> Bits:
-    """Return the output function of splitmix64 for each number: a bijection of 64 bits in which every output bit
-    depends on every input bit (Steele, Lea and Flood, OOPSLA 2014).
+    """Return the output function of splitmix64 for each number: a bijection of 64-bit numbers in which every output bit depends on every
+    input bit (Steele, Lea and Flood, OOPSLA 2014).
     """
     z = (z ^ (z >> np.uint64(30))) * MIX1
     z = (z ^ (z >> np.uint64(27))) * MIX2
@@ -32,12 +32,12 @@ def mix_bits(z: Bits) -> Bits:
 
 
 mix: Any = njit(nogil=True, inline="always")(mix_bits)
-"""One number at a time."""
+"""``mix_bits`` for one number, compiled for use in passes."""
 
 
 @compiled()
 def shuffle(order: Int32, count: int, seed: int) -> None:
-    """Permutes the first ``count`` entries of ``order``."""
+    """Shuffle the first ``count`` entries of ``order`` in place."""
     state = np.uint64(seed)
     for i in range(count - 1, 0, -1):
         state += STEP
@@ -48,19 +48,19 @@ def shuffle(order: Int32, count: int, seed: int) -> None:
 
 @compiled()
 def permutation(order: Int32, seed: int) -> None:
-    """Fills ``order`` with a permutation of its indices."""
+    """Fill ``order`` with a random permutation of its indices."""
     for i in range(order.size):
         order[i] = i
     shuffle(order, order.size, seed)
 
 
 def draw_lots(index: Int64, seed: int) -> NDArray[np.uint64]:
-    """Return a number for each row number: the rows with the smallest are a random sample, however they are dealt to
-    blocks.
+    """Return a random number for each row number in ``index``. The rows with the smallest numbers are a random sample, which does not
+    depend on how rows are divided into blocks.
     """
     return mix_bits((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
 
 
 def smallest_keys(keys: Array, count: int) -> Int64:
-    """Return the places of the ``count`` smallest keys."""
+    """Return the positions of the ``count`` smallest keys, in no particular order."""
     return np.argpartition(keys, count - 1)[:count] if count < len(keys) else np.arange(len(keys))

@@ -1,8 +1,8 @@
 """The svmlight parser: one pass over a block of text that ends with a line feed.
 
-It accepts the strict grammar, without locale, and nothing else; on the first line outside of it the pass stops and says
-where, and the source explains the line in words. A decimal number is finished here when that gives the same float32 as
-rounding the exact value to double and then to float; the places of the few others are returned, for Python's ``float``.
+It accepts only the strict grammar, independent of the locale. At the first line outside the grammar the pass stops and returns its
+position; the source then explains the fault in words. Decimal numbers are converted here if the result is the same float32 as rounding
+the exact value to double and then to float. The positions of the few other numbers are returned, to be converted by Python's ``float``.
 """
 
 from __future__ import annotations
@@ -19,26 +19,27 @@ PLUS, MINUS, DOT = 43, 45, 46
 EXPONENT = 0x65
 UPPER_TO_LOWER = 0x20
 DIGITS = 18
-"""Significant digits that fit an int64; further ones only move the decimal point."""
+"""Number of significant digits that fit in an int64; further digits only change the exponent."""
 EXACT_MANTISSA = 2**53
 EXACT_POWER = 22
-"""10**22 is the largest power of ten that is exact in double: one multiplication or division rounds once."""
+"""10**22 is the largest power of ten that is exact in double, so that one multiplication or division by it rounds only once."""
 POWERS = np.array([float(f"1e{k}") for k in range(-290, 291)])
 LARGEST_POWER = 290
 SLACK = 2.0**-50
-"""More than the relative error of mantissa * power: digits dropped, two roundings, one rounded power."""
+"""Upper bound of the relative error of mantissa * power, from dropped digits, two roundings and one rounded power."""
 OK, UNFINISHED, BAD = 0, 1, 2
+"""Status of a number: converted, left to Python's ``float``, or outside the grammar."""
 
 
 @inlined()
 def digit_at(text, i):
-    """Return byte ``i`` less the byte of "0": from 0 to 9 for a digit, anything else where there is none."""
+    """Return byte ``i`` minus the byte of "0": from 0 to 9 if and only if it is a digit."""
     return np.int64(text[i]) - 48
 
 
 @compiled()
 def _value(mantissa, exponent, dropped):
-    """The number mantissa * 10**exponent, and whether it is right: exactly, or after rounding to float32."""
+    """Return (mantissa * 10**exponent, OK) if the value is correctly rounded, else (0, UNFINISHED)."""
     if not dropped and mantissa <= EXACT_MANTISSA and -EXACT_POWER <= exponent <= EXACT_POWER:
         if exponent < 0:
             return mantissa / POWERS[LARGEST_POWER - exponent], OK
@@ -48,7 +49,7 @@ def _value(mantissa, exponent, dropped):
 
 @compiled()
 def _value32(mantissa, exponent, dropped):
-    """As ``_value``; also right when all doubles near the product round to one float32."""
+    """Return the same as ``_value``; also OK if all doubles within the error bound round to the same float32."""
     value, status = _value(mantissa, exponent, dropped)
     if status == OK or exponent < -LARGEST_POWER or exponent > LARGEST_POWER:
         return value, status
@@ -61,7 +62,7 @@ def _value32(mantissa, exponent, dropped):
 
 @inlined()
 def _mantissa(text, i):
-    """As ``_long_mantissa``, without counting digit by digit as long as none of them can be lost."""
+    """Return the same as ``_long_mantissa``, faster: digits are counted one by one only if some do not fit the mantissa."""
     start, mantissa = i, np.int64(0)
     while 0 <= digit_at(text, i) <= 9:
         mantissa = mantissa * 10 + digit_at(text, i)
@@ -81,7 +82,7 @@ def _mantissa(text, i):
 
 @compiled()
 def _long_mantissa(text, i):
-    """Digits with at most one point from ``i`` on: (mantissa, exponent, dropped, digits seen, next byte)."""
+    """Parse digits with at most one decimal point: (mantissa, exponent, whether nonzero digits were dropped, digits seen, next byte)."""
     mantissa, exponent, significant, seen = np.int64(0), np.int64(0), 0, 0
     dropped = False
     point = False
@@ -105,7 +106,7 @@ def _long_mantissa(text, i):
 
 @compiled()
 def _exponent(text, i):
-    """The signed integer after an 'e': (value, digits seen, next byte)."""
+    """Parse the signed integer after an 'e': (value, number of digits, next byte)."""
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
         i += 1
@@ -119,7 +120,7 @@ def _exponent(text, i):
 
 @inlined()
 def number(text, i, single):
-    """Read a decimal number at ``i`` and return (value, status, next byte)."""
+    """Parse a decimal number at ``i``: (value, status, next byte). ``single``: a value correct after rounding to float32 suffices."""
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
         i += 1
@@ -142,48 +143,48 @@ def number(text, i, single):
 
 TAB, NEWLINE, RETURN, SPACE, HASH, COLON = 9, 10, 13, 32, 35, 58
 LARGEST_FLOAT32 = 3.4028235677973366e38
-"""From here on a double rounds to an infinite float32."""
+"""The smallest double that rounds to an infinite float32."""
 NO_INDEX = 2**62
 
 
 class Scratch(NamedTuple):
-    """Arrays the pass fills; long enough for the text by ``scratch``."""
+    """Arrays that the pass fills; ``scratch`` makes them long enough for the text."""
 
     labels: Float64
     """The label of each row."""
     indptr: Int64
-    """Where the entries of each row begin, as CSR has it."""
+    """Position of the first entry of each row, as in CSR."""
     indices: Int32
     """The column of each entry."""
     data: Array
-    """The value of each entry, float32 or, where it is to be exact, float64."""
+    """The value of each entry: float32, or float64 if exact values are needed."""
     unfinished: Int64
-    """(k, 3): entry (or -1 - row for a label), first and last + 1 byte of its number."""
+    """(k, 3): number of the entry (-1 - row for a label), first byte of its text, and the byte after its last."""
 
 
 class Parsed(NamedTuple):
-    """How far the pass came."""
+    """The result of a pass over a text."""
 
     rows: int
-    """Rows that were taken."""
+    """Number of rows parsed."""
     entries: int
-    """Entries that were taken."""
+    """Number of entries parsed."""
     unfinished: int
-    """Numbers that are left for Python to finish."""
+    """Number of decimal numbers that are left to Python's ``float``."""
     consumed: int
-    """Bytes of the lines that were taken; where the line begins that was not."""
+    """Number of bytes of the parsed lines; if a line is bad, the position at which it begins."""
     lines: int
-    """Lines that were taken, with a row or blank: the number of the next line of a file goes on from here."""
+    """Number of parsed lines, blank lines and comments included."""
     blank: int
-    """Lines without a row: empty or a comment."""
+    """Number of lines without a row: blank lines and comments."""
     smallest: int
-    """Smallest index as written; a large number when there was none."""
+    """The smallest index in the text; NO_INDEX if there is none."""
     bad: bool
     """Whether the line at ``consumed`` is outside the grammar."""
 
 
 def scratch(rows: int, entries: int, *, exact: bool = False) -> Scratch:
-    """Return room for a text of so many lines and entries, with ``exact`` in float64."""
+    """Return arrays for a text with at most ``rows`` rows and ``entries`` entries; ``exact``: values in float64."""
     return Scratch(
         np.empty(rows, np.float64),
         np.zeros(rows + 1, np.int64),
@@ -195,7 +196,7 @@ def scratch(rows: int, entries: int, *, exact: bool = False) -> Scratch:
 
 @inlined()
 def _index(text, i, top):
-    """Digits without a leading zero, then a colon: (index, next byte); -1 when it is not that or beyond ``top``."""
+    """Parse digits without a leading zero, then a colon: (index, next byte). The index is -1 if it is malformed or exceeds ``top``."""
     index = digit_at(text, i)
     if index < 0 or index > 9 or (index == 0 and text[i + 1] != COLON):
         return -1, i
@@ -210,7 +211,7 @@ def _index(text, i, top):
 
 @compiled()
 def _line_end(text, i):
-    """The line feed of an ending or a comment that begins at ``i``; -1 when neither does."""
+    """Return the position of the line feed if a line end or a comment begins at ``i``; else -1."""
     if text[i] == RETURN and text[i + 1] == NEWLINE:
         return i + 1
     if text[i] == HASH:
@@ -228,8 +229,8 @@ def _skip_spaces(text, i):
 
 @compiled()
 def _label(text, i, unlabeled):
-    """The number a line begins with, (value, status, next byte); NaN if there is none and there need not be one."""
-    value, status, after = number(text, i, i < 0)  # never in float32, and no literal: see ``parse``
+    """Parse the label at the beginning of a line: (value, status, next byte). NaN if there is no label and ``unlabeled`` is true."""
+    value, status, after = number(text, i, i < 0)  # always False, but not a literal: see ``parse``
     if unlabeled and text[after] == COLON:
         return np.nan, OK, i
     return value, status, after
@@ -237,7 +238,7 @@ def _label(text, i, unlabeled):
 
 @compiled()
 def _entries(text, i, separated, base, top, entries, left, out):
-    """Parse 'index:value' to the end of the line: (entries, unfinished, first index, line feed or -1 when bad)."""
+    """Parse 'index:value' to the end of the line: (entries, unfinished, first index, position of the line feed or -1 if bad)."""
     first, previous = NO_INDEX, base - 1
     while True:
         start = _skip_spaces(text, i)
@@ -270,12 +271,11 @@ def _note(unfinished, left, entry, start, stop):
 def parse(text, stop, base, top, unlabeled, out):
     """Parse text[:stop], which ends with a line feed, into ``out``. Returns a ``Parsed``.
 
-    ``base`` is subtracted from every index, which must lie in [base, top] and rise within a row. Numbers that are not
-    finished are 0 in ``out`` and listed in ``out.unfinished``. ``unlabeled``: a row may begin with an entry, its
-    label is then NaN.
+    ``base`` is subtracted from every index; indices must lie in [base, top] and be ascending within a row. Unfinished numbers are 0 in
+    ``out`` and listed in ``out.unfinished``. ``unlabeled``: a row may begin with an entry; its label is then NaN.
     """
-    none = stop - stop  # 0, but no literal: for those numba would compile all that is called here once more
-    rows, entries, left, lines, blank, begin = none, none, none, none, none, none
+    zero = stop - stop  # not a literal, because numba would compile all called functions again for literals
+    rows, entries, left, lines, blank, begin = zero, zero, zero, zero, zero, zero
     smallest = NO_INDEX
     while begin < stop:
         start = _skip_spaces(text, begin)

@@ -1,9 +1,10 @@
-"""How the target of a row enters a problem: compiled with the loss, whose ``numeric`` decides which branch there is.
+"""How the target of a row enters a problem. The functions are compiled with the loss, whose ``numeric`` selects the branch.
 
-    of one of two classes, y = +1 or -1:   m = y f, the margin,       a row enters w with sign y,   the dual has a
-    of a number t:                         m = f - t, the residual,   a row enters w with sign 1,   the dual has a (1 + t)
+                                     argument m of the loss   sign of the row in w   term of the dual
+    classification, y = +1 or -1     m = y f, the margin      y                      a
+    regression, target t             m = f - t, the residual  1                      a (1 + t)
 
-beside the conjugate and the norm (``losses``). A target of another kind is another branch here.
+The dual also has the conjugate and the norm (``losses``). Targets of another kind would be a further branch here.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 
 LEAST = 1e-300
-"""What stands for the nearest number to 0: small enough not to count beside the epsilon of a loss."""
+"""A stand-in for the positive number nearest to 0, negligible compared with the epsilon of a loss."""
 
 
 @compiled(fastmath=FAST)
 def argument(loss: Any, y: float, f: float) -> float:
-    """Return m, of which the loss is a function, of a row with target y and decision value f."""
+    """Return the argument m of the loss for a row with target y and decision value f."""
     if loss.numeric():
         return f - y
     return y * f
@@ -29,7 +30,7 @@ def argument(loss: Any, y: float, f: float) -> float:
 
 @compiled(fastmath=FAST)
 def change(loss: Any, y: float, df: float) -> float:
-    """Return by how much m changes when f changes by df."""
+    """Return the change of m for a change df of f."""
     if loss.numeric():
         return df
     return y * df
@@ -37,7 +38,7 @@ def change(loss: Any, y: float, df: float) -> float:
 
 @compiled(fastmath=FAST)
 def entry(loss: Any, a: float, y: float) -> float:
-    """Return what a row with dual variable a and target y is multiplied by where it enters w."""
+    """Return the factor with which a row with dual variable a and target y enters w."""
     if loss.numeric():
         return a
     return a * y
@@ -45,7 +46,7 @@ def entry(loss: Any, a: float, y: float) -> float:
 
 @compiled(fastmath=FAST)
 def lower(loss: Any, C: float) -> float:
-    """Return the least feasible dual variable: -C times the slope that l ends with, which is 0 of a margin; -inf where it has no end."""
+    """Return the lower bound of the dual variable: 0 in classification, -C l'(inf) in regression, which is -inf for an unbounded slope."""
     if loss.numeric():
         return -C * loss.slope(np.inf)
     return 0.0
@@ -53,7 +54,7 @@ def lower(loss: Any, C: float) -> float:
 
 @compiled(fastmath=FAST)
 def left_slope(loss: Any, a: float, C: float) -> float:
-    """Return the derivative of the conjugate on the left of a, which of a number at a = 0 is less than that on the right."""
+    """Return the left derivative of the conjugate at a. In regression, at a = 0, it is less than the right derivative."""
     if loss.numeric() and a == 0.0:
         return loss.conjugate_slope(-LEAST, C)
     return loss.conjugate_slope(a, C)
@@ -61,7 +62,7 @@ def left_slope(loss: Any, a: float, C: float) -> float:
 
 @compiled(fastmath=FAST)
 def dual_gain(loss: Any, a: float, y: float, C: float) -> float:
-    """Return what a row adds to the dual beside the norm: a - conjugate(a, C), of a number a t more."""
+    """Return the term of a row in the dual, without the norm: a - conjugate(a, C), plus a t in regression."""
     if loss.numeric():
         return a * y + (a - loss.conjugate(a, C))
     return a - loss.conjugate(a, C)

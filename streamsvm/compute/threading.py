@@ -1,11 +1,11 @@
-"""The threads of this process: how many may compute, sharing rows out among idle ones, and starting and ending them safely.
+"""The threads of this process: how many may compute, how work is distributed to idle ones, and how they are started and ended safely.
 
-One number of cores holds for all: for a thread that works on a group of chunks (``engine.executor``) and for one that works on a
-strip of rows here. A strip writes rows of its own, computed as they would be alone, so that results do not depend on
-which thread was idle.
+There is one count of cores, shared by threads that work on a group of chunks (``engine.executor``) and by threads that work on a
+strip of rows (``in_strips``). Each strip writes its own rows, computed as if it were alone, so that results do not depend on which
+threads were idle.
 
-Whoever starts threads waits for all of them before it returns, even when a signal handler raises in between (``start_all``, ``end_all``):
-a thread whose start was interrupted would use what its owner has closed.
+Code that starts threads waits for all of them before it returns, even if a signal handler raises in between (``start_all``,
+``end_all``). Otherwise a thread whose start was interrupted would use objects that its owner has already closed.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from itertools import islice, pairwise
 from typing import TypeVar
 
 T = TypeVar("T")
-TILES = 4
-"""Tiles that a strip must have at least to be worth a thread."""
-PATIENCE = 4
-"""Strips that are worth a thread which one thread does alone before it looks again whether others have become idle."""
-SIDE_BYTES = 64 << 20
-"""Bytes that threads beside the first may hold together for one piece of work in memory."""
-MOST_POOLED = 1024
-"""Threads the pool of strips may come to have; no more are started than ever work at once."""
+MIN_TILES = 4
+"""Minimum number of tiles for which a strip is worth a thread."""
+STRIPS_BEFORE_RETRY = 4
+"""If no thread is idle, one thread works on this many minimal strips before it checks for idle threads again."""
+EXTRA_THREAD_BYTES = 64 << 20
+"""Bytes that all threads beside the first may use together for one piece of in-memory work."""
+MAX_POOL_THREADS = 1024
+"""Largest size of the thread pool; threads are started only when they are needed."""
 
 
 class _Postponed:
-    """What a signal has to say to the main thread while that starts threads or waits for their end."""
+    """The action of a signal handler that is postponed while the main thread starts threads or waits for their end."""
 
     def __init__(self) -> None:
         self.depth = 0
@@ -43,7 +43,7 @@ _POSTPONED = _Postponed()
 
 @contextmanager
 def postpone_signals() -> Iterator[None]:
-    """Let no signal raise anything as long as this lasts, in the main thread; what one has to raise is raised at the end."""
+    """Postpone, in the main thread, the exceptions of signal handlers to the end of the context."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -58,14 +58,14 @@ def postpone_signals() -> Iterator[None]:
 
 
 def postpone(act: Callable[[], None]) -> bool:
-    """Whether the main thread must not be disturbed now; then it calls ``act`` itself as soon as it may be."""
+    """Return whether signals are postponed now; if they are, ``act`` is called at the end of the postponement."""
     if _POSTPONED.depth:
         _POSTPONED.act = act
     return _POSTPONED.depth > 0
 
 
 def start_all(threads: Iterable[threading.Thread], end: Callable[[], None]) -> None:
-    """Start threads as they are taken; where that fails, or a signal came meanwhile, ``end`` is called before it is raised."""
+    """Start threads. If that fails or a signal handler raises, call ``end`` before raising the exception again."""
     try:
         with postpone_signals():
             for thread in threads:
@@ -76,7 +76,7 @@ def start_all(threads: Iterable[threading.Thread], end: Callable[[], None]) -> N
 
 
 def end_all(threads: Iterable[threading.Thread], stop: Callable[[], None], seconds: float | None = None) -> None:
-    """Tell threads to stop, and wait until those that were started have ended, for each as many seconds at most."""
+    """Call ``stop``, and wait until the started threads have ended, at most ``seconds`` for each."""
     with postpone_signals():
         stop()
         for thread in threads:
@@ -85,78 +85,79 @@ def end_all(threads: Iterable[threading.Thread], stop: Callable[[], None], secon
 
 
 class Cores:
-    """Threads that may work at a time, and those that do. The one that calls is one of them."""
+    """Counts the threads that may compute at the same time, and those that do. The calling thread counts as one."""
 
     def __init__(self, count: int) -> None:
         self.count = count
-        """How many may work at a time."""
+        """Number of threads that may compute at the same time."""
         self._busy = 1
         self._lock = threading.Lock()
 
     def borrow(self, wanted: int) -> int:
-        """Return how many of ``wanted`` threads were idle; they are taken until they are given back."""
+        """Return how many cores, up to ``wanted``, were idle and now belong to the caller until ``give_back`` is called."""
         with self._lock:
-            found = max(0, min(wanted, self.count - self._busy))
-            self._busy += found
-            return found
+            granted = max(0, min(wanted, self.count - self._busy))
+            self._busy += granted
+            return granted
 
     def begin_in_child(self) -> None:
-        """Begin anew in a child of this process, which has one thread, and perhaps a lock that nobody will release."""
+        """Reset the counts and the lock in a child process, which has one thread. The parent's lock may be held for ever."""
         self._busy, self._lock = 1, threading.Lock()
 
-    def give_back(self, taken: int) -> None:
-        """Say that so many threads that were borrowed are idle again."""
+    def give_back(self, count: int) -> None:
+        """Return ``count`` borrowed cores."""
         with self._lock:
-            self._busy -= taken
+            self._busy -= count
 
 
 CORES = Cores(len(os.sched_getaffinity(0)))
-"""Those of this process."""
+"""The cores of this process."""
 
 
 def threads() -> int:
-    """Return how many threads may work at a time."""
+    """Return the number of threads that may compute at the same time."""
     return CORES.count
 
 
 @contextmanager
 def use_threads(count: int) -> Iterator[None]:
-    """Let ``count`` threads work at a time, as long as this lasts."""
-    before, CORES.count = CORES.count, count
+    """Let ``count`` threads compute at the same time inside the context."""
+    former, CORES.count = CORES.count, count
     try:
         yield
     finally:
-        CORES.count = before
+        CORES.count = former
 
 
-def in_strips(work: Callable[[int, int], None], rows: int, tile: int, least: int = TILES) -> None:
-    """Call ``work(start, stop)`` so that all of [0, rows) is covered; boundaries are multiples of ``tile``, ``least`` tiles are worth a thread.
+def in_strips(work: Callable[[int, int], None], rows: int, tile: int, least: int = MIN_TILES) -> None:
+    """Call ``work(start, stop)`` for strips that cover [0, rows), in this thread and in idle ones.
 
-    What ``work`` calls must give up the interpreter's lock for most of its time. An error in a strip is raised here.
+    Boundaries are multiples of ``tile``; a strip for another thread has at least ``least`` tiles. ``work`` must release the
+    interpreter's lock for most of its time. Raises the error of a strip.
     """
     start = 0
     while start < rows:
         tiles = -(-(rows - start) // tile)
         borrowed = CORES.borrow(tiles // least - 1)
         if borrowed:
-            _side_by_side(work, start, rows, tile, borrowed)
+            _run_on_borrowed_threads(work, start, rows, tile, borrowed)
             return
-        alone = min(start + PATIENCE * least * tile, rows) if CORES.count > 1 else rows
-        work(start, alone)
-        start = alone
+        stop = min(start + STRIPS_BEFORE_RETRY * least * tile, rows) if CORES.count > 1 else rows
+        work(start, stop)
+        start = stop
 
 
-def _side_by_side(work: Callable[[int, int], None], start: int, stop: int, tile: int, borrowed: int) -> None:
-    """Cover [start, stop) in as many strips as there are threads, ``borrowed`` ones and this one, and give those back."""
+def _run_on_borrowed_threads(work: Callable[[int, int], None], start: int, stop: int, tile: int, borrowed: int) -> None:
+    """Cover [start, stop) with one strip for this thread and one for each borrowed core, and give the cores back."""
     tiles, strips = -(-(stop - start) // tile), borrowed + 1
     edges = [start + tile * (tiles * k // strips) for k in range(strips)] + [stop]
     try:
-        mine, *theirs = pairwise(edges)
+        first_strip, *other_strips = pairwise(edges)
         with postpone_signals():
-            others = [_pool().submit(work, *span) for span in theirs]
+            others = [_pool().submit(work, *strip) for strip in other_strips]
         try:
-            work(*mine)
-        finally:  # what others still do writes into arrays of the caller
+            work(*first_strip)
+        finally:  # always wait: the other strips write into arrays of the caller
             with postpone_signals():
                 errors = [error for other in others if (error := other.exception()) is not None]
         for error in errors:
@@ -166,52 +167,53 @@ def _side_by_side(work: Callable[[int, int], None], start: int, stop: int, tile:
 
 
 def lanes(each: int) -> int:
-    """Return how many pieces of work that hold ``each`` bytes may be under way at a time."""
-    return max(1, min(CORES.count, 1 + SIDE_BYTES // max(1, each)))
+    """Return how many threads may work at the same time on pieces of work that need ``each`` bytes of memory."""
+    return max(1, min(CORES.count, 1 + EXTRA_THREAD_BYTES // max(1, each)))
 
 
 def share_out(pieces: Iterator[T], work: Callable[[T], None], lanes: int) -> None:
-    """Call ``work`` on each piece; up to ``lanes`` threads, this one and idle ones, take the next piece as they are free.
+    """Call ``work`` for each piece, on up to ``lanes`` threads (this one and idle ones), each of which takes the next piece when it is free.
 
-    An error is raised here, when the others are done with what there is.
+    Raises the error of a piece after the other threads have finished the remaining pieces.
     """
-    turn = threading.Lock()
+    pieces_lock = threading.Lock()
 
-    def lane(_start: int, _stop: int) -> None:
+    def run_lane(_start: int, _stop: int) -> None:
         while True:
-            with turn:
-                found = list(islice(pieces, 1))
-            if not found:
+            with pieces_lock:
+                piece = list(islice(pieces, 1))
+            if not piece:
                 return
-            work(found.pop())
+            work(piece.pop())
 
-    in_strips(lane, lanes, 1, least=1)
+    in_strips(run_lane, lanes, 1, least=1)
 
 
-def in_turn(make: Callable[[int, int], T], take: Callable[[T], object], count: int, lanes: int) -> None:
-    """Call ``take(make(number, lane))`` for the numbers below ``count``: what is made side by side is taken in order, one at a time.
+def in_turn(make: Callable[[int, int], T], consume: Callable[[T], object], count: int, lanes: int) -> None:
+    """Call ``consume(make(number, lane))`` for all numbers below ``count``.
 
-    ``make`` is called by this thread and by idle ones; those that are at work at a time have different lanes below ``lanes``. Who has the
-    lowest number waits for nobody. An error is raised here.
+    ``make`` is called on several threads (this one and idle ones) at the same time, each with another ``lane`` below ``lanes``.
+    ``consume`` is called in the order of the numbers, one call at a time; the thread with the lowest number never waits. Raises the
+    first error.
     """
-    left, changed, taken, failed = iter(range(count)), threading.Condition(), 0, False
+    numbers, changed, consumed, failed = iter(range(count)), threading.Condition(), 0, False
 
-    def one(number: int, lane: int) -> None:
-        nonlocal taken
-        found = make(number, lane)
+    def process(number: int, lane: int) -> None:
+        nonlocal consumed
+        result = make(number, lane)
         with changed:
-            changed.wait_for(lambda: taken == number or failed)
+            changed.wait_for(lambda: consumed == number or failed)
         if not failed:
-            take(found)
+            consume(result)
             with changed:
-                taken += 1
+                consumed += 1
                 changed.notify_all()
 
     def work(lane: int, _stop: int) -> None:
         nonlocal failed
         try:
-            while not failed and (number := next(left, None)) is not None:
-                one(number, lane)
+            while not failed and (number := next(numbers, None)) is not None:
+                process(number, lane)
         except BaseException:
             with changed:
                 failed = True
@@ -222,18 +224,18 @@ def in_turn(make: Callable[[int, int], T], take: Callable[[T], object], count: i
 
 
 def submit(work: Callable[[], T]) -> Future[T]:
-    """Have a thread call ``work`` beside those that are counted: what waits for a disk most of its time."""
+    """Call ``work`` on a thread that does not count as a busy core, because it mostly waits for a disk."""
     with postpone_signals():  # it may start a thread
         return _pool().submit(work)
 
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(MOST_POOLED, thread_name_prefix="strip")
+    return ThreadPoolExecutor(MAX_POOL_THREADS, thread_name_prefix="strip")
 
 
 def _begin_in_child() -> None:
-    """The child of a process has none of its threads: a pool of them would be waited for without end."""
+    """Forget the pool in a child process, which has none of its threads and would wait for them for ever."""
     CORES.begin_in_child()
     _pool.cache_clear()
 

@@ -1,6 +1,6 @@
-"""DECIDES: what fits into memory, and which chunk is read when.
+"""Memory planning, and the order in which chunks are read.
 
 budget   the memory limit, and the terms of a memory plan
-machine  control groups, usable cores, and the memory of this process, now and at its peak
-stream   the order of chunks in an epoch, and the threads that read them ahead
+machine  control groups, usable cores, and the current and peak memory of this process
+stream   the order of chunks in a pass, and the threads that read chunks ahead
 """

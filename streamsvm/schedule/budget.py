@@ -1,6 +1,6 @@
-"""The memory plan: every term of what a job will hold, added up before anything is read.
+"""The memory plan: the sum of everything that a job will keep in memory, computed before any data are read.
 
-The promise is about anonymous memory of the process (``RssAnon``): page cache belongs to the kernel, which takes it back when needed.
+The plan bounds the anonymous memory of the process (``RssAnon``). The page cache is not counted: the kernel takes it back when needed.
 """
 
 from __future__ import annotations
@@ -19,61 +19,62 @@ from streamsvm.schedule.machine import anonymous_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
 
 MIB = 1 << 20
-COMPILER = 72 * MIB
+COMPILER_BYTES = 72 * MIB
 """Bytes that LLVM and the first loaded pass add to a process (measured: 64-71 MiB)."""
 NOMINAL, STEP = 136 * MIB, 64 * MIB
-"""Bytes counted for a process with passes loaded (measured: 115-131 MiB), and the steps in which more is counted. So the same
-settings give the same plan, hence the same bits, unless the process held much before."""
+"""Bytes counted for a process with passes loaded (measured: 115-131 MiB), and the steps in which additional memory is counted. The same
+settings therefore give the same plan, and the same bits, unless the process already used much memory before."""
 MARGIN = 8 * MIB
-CACHED_MOST = 256 * MIB
-"""Bytes of a store above which a copy in memory gains nothing over the page cache: a pass takes longer than reading."""
-VIEWS = 16
-"""Bytes a row of a block for signs and weights."""
-LEAST_ADDRESSES = 1 << 30
-"""Least bytes of address space with which numpy, numba and their threads start."""
+MAX_CACHED_BYTES = 256 * MIB
+"""Stores larger than this are not copied to memory: for them a pass takes longer than reading, so that the page cache is as good."""
+VIEW_BYTES = 16
+"""Bytes for each row of a block for signs and weights."""
+MIN_ADDRESS_SPACE = 1 << 30
+"""Minimum bytes of address space with which numpy, numba and their threads start."""
 FILE_BYTES, PATH_COPIES = 4096, 8
-"""Bytes that a job holds to its end for each file it reads, and copies of its path (measured for ingest: 3.2 KiB a file with
-paths of 25 characters, 6.5 bytes for each further character; predict: 0.9 KiB)."""
-LEAST_MEMORY = NOMINAL + MARGIN
-"""Bytes that a job needs before it reads anything: interpreter, imports, compiled passes."""
-SHARE = 0.75
-"""Share of the available memory that is the limit when the user states none."""
-SMALL = 1 << 30
-"""Bytes up to which a job is planned from its data alone when the user states no limit."""
+"""Bytes that a job keeps to its end for each file it reads, and number of copies of the file's path (measured for ingest: 3.2 KiB per
+file with a path of 25 characters, and 6.5 bytes for each further character; predict: 0.9 KiB)."""
+MIN_MEMORY = NOMINAL + MARGIN
+"""Bytes that a job needs before it reads any data: interpreter, imports, compiled passes."""
+DEFAULT_SHARE = 0.75
+"""Share of the available memory that is the limit if the user gives none."""
+SMALL_JOB_BYTES = 1 << 30
+"""If the user gives no limit, jobs that need at most this many bytes are planned without regard to the machine's memory."""
 UNLIMITED = 1 << 62
 _ASSUMED: ContextVar[int | None] = ContextVar("assumed", default=None)
 
 
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
-    """What a job will hold in memory, and what it may."""
+    """The memory that a job will use, by terms, and its limit."""
 
     terms: tuple[Term, ...]
     limit: int
-    """Bytes of anonymous memory the process may use."""
+    """Bytes of anonymous memory that the process may use."""
     resident: bool
-    """Whether per-row state lives in memory (False: in a file)."""
+    """Whether the per-row state of all rows is in memory. False: in a file."""
     cached: bool
-    """Whether the blocks themselves stay in memory once they are read."""
+    """Whether blocks stay in memory after they are read."""
     retain: bool
     """Whether the store may stay in the page cache between passes."""
     threads: int = 1
-    """Threads that compute at once."""
+    """Number of threads that compute at the same time."""
 
     @property
     def total(self) -> int:
         return sum(term.nbytes for term in self.terms)
 
     def short_of(self, threads: int) -> tuple[str, ...]:
-        """Return a notice if there is no memory for the number of threads that were wanted."""
+        """Return a notice if memory does not suffice for ``threads`` threads, the number wanted; else an empty tuple."""
         return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
 
     def check(self, remedy: str, enough: Callable[[], int] | None = None) -> None:
-        """Refuse a job that does not fit the limit, or not the machine. Raises BudgetError with every term.
+        """Raise BudgetError, with every term, if the job exceeds its limit or the machine's memory.
 
-        The limit itself is not lowered to what the machine has: the same setting makes the same plan everywhere.
+        The limit is not lowered to the machine's memory, so that the same setting gives the same plan everywhere.
 
-        ``enough`` returns a limit that would do where that can be more than the total: with more memory more is planned.
+        ``remedy``: alternatives to more memory, to end the hint with. ``enough`` returns a sufficient limit, for plans that
+        use more memory if the limit is higher; None: the total is sufficient.
         """
         machine = machine_bytes()
         if self.total <= min(self.limit, machine):
@@ -91,26 +92,29 @@ class MemoryPlan:
         )
 
 
-def with_most_threads(planned: Callable[[int], MemoryPlan], wanted: int) -> MemoryPlan:
-    """Return the plan with the most threads, up to ``wanted``, that fits the limit; the plan of one thread if none does."""
-    plans = map(planned, range(wanted, 0, -1))
+def with_most_threads(make_plan: Callable[[int], MemoryPlan], wanted: int) -> MemoryPlan:
+    """Return the plan with the most threads, up to ``wanted``, that fits its limit; if none fits, the plan with one thread."""
+    plans = map(make_plan, range(wanted, 0, -1))
     return next(plan for plan in plans if plan.total <= plan.limit or plan.threads == 1)
 
 
 def machine_bytes() -> int:
-    """Memory and swap that this machine has, in bytes, whoever uses it."""
+    """Return the total memory and swap space of this machine in bytes, used or not."""
     import psutil
 
     return int(psutil.virtual_memory().total + psutil.swap_memory().total)
 
 
 def memory_limit(stated: int | None) -> int:
-    """Return the limit in bytes: the least of the stated one (or 75 % of available memory), control groups and RLIMIT_AS."""
+    """Return the memory limit in bytes: the minimum of ``stated``, the limits of control groups, and RLIMIT_AS.
+
+    In place of ``stated``, if it is None, count 75 % of the available memory.
+    """
     import psutil
 
     if (assumed := _ASSUMED.get()) is not None:
         return assumed
-    bounds = [stated or int(SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *group_limits()]
+    bounds = [stated or int(DEFAULT_SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *group_limits()]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
@@ -118,8 +122,8 @@ def memory_limit(stated: int | None) -> int:
 
 
 @contextmanager
-def assuming_limit(limit: int) -> Iterator[None]:
-    """Plan as if the memory limit were ``limit`` bytes, whatever this machine has; a context manager."""
+def assume_limit(limit: int) -> Iterator[None]:
+    """Make ``memory_limit`` return ``limit`` bytes inside the context, whatever the machine's memory."""
     token = _ASSUMED.set(limit)
     try:
         yield
@@ -130,28 +134,31 @@ def assuming_limit(limit: int) -> Iterator[None]:
 def check_addresses() -> None:
     """Raise BudgetError if the address space is too small for compiled code and its libraries.
 
-    They reserve many more addresses than they use memory, and some of them retry forever.
+    The libraries reserve many more addresses than they use memory, and some of them retry forever if that fails.
     """
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if soft != resource.RLIM_INFINITY and soft < LEAST_ADDRESSES:
+    if soft != resource.RLIM_INFINITY and soft < MIN_ADDRESS_SPACE:
         hint = "ulimit -v unlimited; what memory is used is bounded by --memory, or by a control group"
-        found = f"the address space of this process is limited to {mib(soft)} (ulimit -v)"
-        raise BudgetError(f"{found}, {mib(LEAST_ADDRESSES)} are needed at least", hint=hint)
+        message = f"the address space of this process is limited to {mib(soft)} (ulimit -v)"
+        raise BudgetError(f"{message}, {mib(MIN_ADDRESS_SPACE)} are needed at least", hint=hint)
 
 
 def check_groups() -> None:
-    """Raise BudgetError if the control group has no room for imports: the kernel would kill the process without a message."""
+    """Raise BudgetError if the control group allows too little memory for imports.
+
+    Without this check the kernel would kill the process without a message.
+    """
     limit = min(group_limits(), default=NOMINAL)
     if limit < NOMINAL and not passes_loaded():
-        found = f"the control group of this process is limited to {mib(limit)}, {mib(LEAST_MEMORY, up=True)} are needed before anything is read"
+        message = f"the control group of this process is limited to {mib(limit)}, {mib(MIN_MEMORY, up=True)} are needed before anything is read"
         raise BudgetError(
-            found,
-            hint=f"give the group {mib(LEAST_MEMORY, up=True)} and the data of the job; streamsvm plan says how much that is",
+            message,
+            hint=f"give the group {mib(MIN_MEMORY, up=True)} and the data of the job; streamsvm plan says how much that is",
         )
 
 
 def page_cache_bytes(limit: int) -> int:
-    """Return the bytes of a store that will probably stay in the page cache: half of the memory left beside the job's own."""
+    """Return the bytes of a store that will probably stay in the page cache: half of the free memory that the job does not use."""
     import psutil
 
     free = min([psutil.virtual_memory().available, *group_limits()])
@@ -159,69 +166,70 @@ def page_cache_bytes(limit: int) -> int:
 
 
 def group_limits() -> list[int]:
-    """Return the limits in bytes of this process's control groups and of the groups above them."""
+    """Return the limits in bytes of this process's control groups and of their parent groups."""
     names = {True: "memory.max", False: "memory.limit_in_bytes"}
-    found = [text_of(group / names[unified]).strip() for group, unified in groups_of("memory")]
-    return [int(text) for text in found if text.isdigit() and int(text) < 1 << 60]
+    texts = [text_of(group / names[unified]).strip() for group, unified in groups_of("memory")]
+    return [int(text) for text in texts if text.isdigit() and int(text) < 1 << 60]
 
 
 def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -> list[Term]:
-    """Return the terms of the ring of blocks: chunks, visiting orders, signs and weights.
+    """Return the terms of the blocks that are read ahead: chunks, visiting orders, signs and weights.
 
-    ``buffer``: bytes of the store's buffers, which can exceed the largest chunk of a small store. ``readers``: threads with a
-    ring each.
+    ``depth``: number of blocks read ahead. ``buffer``: bytes of one of the store's buffers, which can exceed the largest chunk of a
+    small store. ``readers``: number of threads, each of which has blocks of its own.
     """
     raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
     count = readers * (depth + 1)
     ring = Term("blocks in flight", count * (raw + order), f"{count} x ({mib(raw)} chunk + order)")
-    views = Term("block views", readers * VIEWS * layout.largest_chunk, "signs and weights of the rows at hand")
+    views = Term("block views", readers * VIEW_BYTES * layout.largest_chunk, "signs and weights of the rows at hand")
     return [ring, views]
 
 
 def _padding(layout: Layout) -> int:
-    """Return the bytes by which the last unit of a CSR array, which is stored full, can exceed its chunk."""
+    """Return the bytes by which the last storage unit of a CSR array, always of full length, can exceed its chunk."""
     return 0 if layout.nonzeros is None else max(layout.nonzeros) * 8
 
 
 def base_terms() -> list[Term]:
-    """Return the terms of the process itself: present memory, the first compiled pass, a margin."""
-    return _process(lambda held: held)
+    """Return the terms of the process itself: its current memory, the first compiled pass, and a margin."""
+    return _process_terms(lambda used: used)
 
 
 def steady_terms() -> list[Term]:
-    """Return ``base_terms`` with present memory counted in steps (``NOMINAL``), for plans that results depend on."""
+    """Return ``base_terms`` with the current memory rounded up in steps (``NOMINAL``), for plans on which results depend."""
     freed_memory.give_back()
-    return _process(_in_steps)
+    return _process_terms(_round_up)
 
 
-def _process(counted: Callable[[int], int]) -> list[Term]:
+def _process_terms(round_bytes: Callable[[int], int]) -> list[Term]:
     freed_memory.fix_thresholds()
-    held, loading = anonymous_bytes(), 0 if passes_loaded() else COMPILER
-    own = counted(held + loading) - loading
-    terms = [Term("interpreter and imports", own, "measured now" if own == held else f"{mib(held)} now, in steps")]
-    if loading:
-        terms.append(Term("compiled passes", loading, "LLVM and the passes' machine code"))
+    used, to_load = anonymous_bytes(), 0 if passes_loaded() else COMPILER_BYTES
+    counted = round_bytes(used + to_load) - to_load
+    why = "measured now" if counted == used else f"{mib(used)} now, in steps"
+    terms = [Term("interpreter and imports", counted, why)]
+    if to_load:
+        terms.append(Term("compiled passes", to_load, "LLVM and the passes' machine code"))
     return [*terms, Term("margin", MARGIN, "allocator, small objects")]
 
 
-def _in_steps(held: int) -> int:
-    return NOMINAL + STEP * max(0, -((NOMINAL - held) // STEP))
+def _round_up(used: int) -> int:
+    return NOMINAL + STEP * max(0, -((NOMINAL - used) // STEP))
 
 
 def files_term(paths: Sequence[str | os.PathLike[str]]) -> Term:
-    """Return the term of what a job holds to its end for each file it reads."""
+    """Return the term of the facts that a job keeps to its end for each file it reads."""
     nbytes = sum(FILE_BYTES + PATH_COPIES * len(os.fspath(path)) for path in paths)
     return Term("files", nbytes, f"name, size and checksum of {len(paths)}")
 
 
 def cache_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
-    """Return the term of keeping all blocks in memory; None for a store that the page cache serves as well.
+    """Return the term of a copy of all rows in memory; None for a store so large that the page cache is as good.
 
-    All rows are one block then, and so are its orders, views, and the solver's ``scratch`` bytes a row.
+    All rows then form one block, with its visiting orders, its views, and the solver's ``scratch`` bytes per row.
     """
-    if layout.bytes_per_pass > CACHED_MOST:
+    if layout.bytes_per_pass > MAX_CACHED_BYTES:
         return None
-    per_row = VIEWS + 4 * (depth + 2) + scratch
+    per_row = VIEW_BYTES + 4 * (depth + 2) + scratch
     why = f"kept in memory, twice while they are put together; orders, views, scratch: {per_row} bytes a row"
     return Term("all rows", 2 * layout.bytes_per_pass + per_row * layout.rows, why)

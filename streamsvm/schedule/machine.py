@@ -14,10 +14,11 @@ ROOT = Path("/sys/fs/cgroup")
 
 
 def groups_of(controller: str) -> list[tuple[Path, bool]]:
-    """Return the directories of this process's groups of a controller ("memory", "cpu"), the innermost first, each with whether
-    it is of version 2.
+    """Return the directories of this process's control groups for a controller ("memory", "cpu"), the innermost first.
+
+    Each comes with whether it is a group of version 2.
     """
-    found = []
+    groups = []
     for line in text_of(Path("/proc/self/cgroup")).splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
@@ -26,13 +27,13 @@ def groups_of(controller: str) -> list[tuple[Path, bool]]:
             root = ROOT
         else:
             continue
-        own = root / path.lstrip("/")
-        found += [(group, root == ROOT) for group in (own, *own.parents) if group.is_relative_to(root)]
-    return found
+        innermost = root / path.lstrip("/")
+        groups += [(group, root == ROOT) for group in (innermost, *innermost.parents) if group.is_relative_to(root)]
+    return groups
 
 
 def text_of(path: Path) -> str:
-    """Return the content of a file of the kernel; empty if it does not exist."""
+    """Return the content of a file of the kernel; an empty string if the file does not exist."""
     try:
         return path.read_text(encoding="ascii")
     except OSError:
@@ -51,27 +52,27 @@ def count_wanted_threads(stated: int | None) -> int:
 
 
 def count_jobs(n_jobs: int) -> int:
-    """Return the threads that scikit-learn's ``n_jobs`` stands for: -1 all processors, -2 all but one, ..., but at least 1.
+    """Return the number of threads for scikit-learn's ``n_jobs``: -1 means all processors, -2 all but one, ..., but at least 1.
 
-    joblib counts the same; it is not imported, because it can execute the files it reads.
+    joblib counts in the same way; it is not imported, because it can execute code from files that it reads.
     """
     return n_jobs if n_jobs >= 0 else max(1, usable_cores() + 1 + n_jobs)
 
 
 def _quotas() -> list[float]:
     """Return the quotas of the control groups, in processors."""
-    found = []
+    quotas = []
     for group, unified in groups_of("cpu"):
         if unified:
             quota, _, period = text_of(group / "cpu.max").strip().partition(" ")
         else:
             quota, period = (text_of(group / f"cpu.cfs_{what}_us").strip() for what in ("quota", "period"))
         if quota.isdigit() and period.isdigit() and int(period):
-            found.append(int(quota) / int(period))
-    return found
+            quotas.append(int(quota) / int(period))
+    return quotas
 
 
-LOOK_SECONDS = 0.02
+MEASURE_SECONDS = 0.02
 """Seconds between two measurements, each of which takes some ten microseconds."""
 
 
@@ -88,22 +89,22 @@ def anonymous_bytes() -> int:
 
 
 class PeakWatch:
-    """Measures the peak of anonymous memory while it is entered; several may do so at once.
+    """A context that measures the peak of anonymous memory inside it. Several contexts may be active at the same time.
 
-    Unpacked blocks come and go between two moments at which the work itself could measure, so a thread does. Linux keeps a peak of
-    resident pages (VmHWM), but that counts mapped files.
+    The measurement has a thread of its own, because unpacked blocks are allocated and freed between any two moments at which the
+    measured code itself could look. The peak of resident pages that Linux records (VmHWM) would count mapped files.
     """
 
     def __init__(self) -> None:
-        self._most = 0
+        self._peak = 0
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._look, name="streamsvm-peak", daemon=True)
+        self._thread = threading.Thread(target=self._measure, name="streamsvm-peak", daemon=True)
 
     @property
-    def most(self) -> int:
+    def peak(self) -> int:
         """The peak so far, in bytes."""
-        self._most = max(self._most, anonymous_bytes())
-        return self._most
+        self._peak = max(self._peak, anonymous_bytes())
+        return self._peak
 
     def __enter__(self) -> Self:
         start_all([self._thread], self._ended.set)
@@ -112,6 +113,6 @@ class PeakWatch:
     def __exit__(self, *outcome: object) -> None:
         end_all([self._thread], self._ended.set)
 
-    def _look(self) -> None:
-        while not self._ended.wait(LOOK_SECONDS):
-            self._most = self.most
+    def _measure(self) -> None:
+        while not self._ended.wait(MEASURE_SECONDS):
+            self._peak = self.peak

@@ -1,4 +1,7 @@
-"""Which chunk is visited when and from what seed, and the threads that read chunks ahead in that order."""
+"""The order in which chunks are visited, the seeds of their visits, and the threads that read chunks ahead in this order.
+
+The number of a pass over the data is called ``epoch`` here, counted from 0.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,18 @@ from streamsvm.rows import Int32
 from streamsvm.types import Buffers, Chunk, Layout, Store, Visit
 
 POLL_SECONDS = 0.5
-"""Seconds between two looks, while no block comes, at whether readers do anything."""
+"""Seconds between two checks, while no block arrives, whether the reader threads are working."""
 RUNNABLE = "R"
 """State of a thread that runs or waits for a processor."""
-MOST_READERS = 8
-"""Reader threads at most."""
+MAX_READERS = 8
+"""Largest number of reader threads."""
 CACHED_BYTES_PER_SECOND = 1.5e9
-"""What is read faster than this came from memory, where a hint about the next chunk only costs: 0.1 ms for 4 MiB."""
+"""A chunk that is read faster than this was in the page cache. The hint about the next chunk is then left out: it costs 0.1 ms for
+4 MiB and gains nothing."""
 
 
 def epoch_order(layout: Layout, seed: int, epoch: int, shuffled: bool) -> list[int]:
-    """Return the chunks of one epoch in the order of their visits, each once."""
+    """Return the numbers of all chunks in the order in which pass ``epoch`` visits them."""
     chunks = len(layout.chunks)
     if not shuffled:
         return list(range(chunks))
@@ -45,7 +49,7 @@ def visit_seed(seed: int, epoch: int, chunk: int) -> int:
 
 
 def epoch_visits(layout: Layout, seed: int, epoch: int, shuffled: bool) -> Iterator[Visit]:
-    """Yield the visits of one epoch."""
+    """Yield the visits of pass ``epoch``."""
     order = epoch_order(layout, seed, epoch, shuffled)
     for position, chunk in enumerate(order):
         last = position == len(order) - 1
@@ -53,9 +57,9 @@ def epoch_visits(layout: Layout, seed: int, epoch: int, shuffled: bool) -> Itera
 
 
 def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: int = 0) -> Iterator[Visit]:
-    """Yield the visits of epoch after epoch without end, so that reading ahead does not stop between epochs.
+    """Yield the visits of pass after pass without end, so that reading ahead continues across the end of a pass.
 
-    ``skipped``: the number of visits of epoch ``first`` that have been made already.
+    ``first``: the first pass. ``skipped``: the number of its visits that were made already.
     """
     yield from islice(epoch_visits(layout, seed, first, shuffled), skipped, None)
     for epoch in count(first + 1):
@@ -66,22 +70,21 @@ _Arrival = TypeVar("_Arrival")
 
 
 class Loaded(NamedTuple):
-    """A visit with its chunk in memory; valid until the next one is asked for.
+    """A visit with its chunk in memory; valid until the next one is requested.
 
-    ``order`` may be rearranged where the visit is shuffled; it is read-only where it is not.
+    ``order`` may be rearranged if the visit is shuffled; otherwise it is read-only.
     """
 
     visit: Visit
-    """Which chunk it is, and in which epoch."""
     chunk: Chunk
-    """Its rows, in the buffers of a slot."""
+    """The rows, in the buffers of a slot."""
     order: Int32
-    """(n,) the order in which the rows are to be visited."""
+    """(n,) the order in which to visit the rows."""
 
 
 @dataclass(slots=True)
 class _Slot:
-    """Memory for one block. ``ready`` gets the block made of it, or what went wrong."""
+    """Memory for one chunk. The reader that fills it puts the loaded chunk, or its error, into ``ready``."""
 
     buffers: Buffers
     order: Int32
@@ -89,19 +92,20 @@ class _Slot:
 
 
 class Stream:
-    """Iterates over visits with ``depth`` blocks read ahead (0: in the caller's thread). A context manager.
+    """Iterates over visits, with ``depth`` chunks read ahead (0: read in the caller's thread). A context manager.
 
-    A reader takes a free slot and the next visit, fetches the chunk, verifies it and hands the slot over; the consumer
-    gives it back by asking for the next. Slots are handed over in the order of the visits, whoever filled them. A
-    consumer that computes for longer than a block takes to read never wakes the other readers; for one that only waits
-    the second is worth a factor of two, because reading a cached block and its checksum take about as long, and as many
-    more as there are blocks to be read ahead are worth it where a block is long on its way, as from a disk on a
-    network. Errors of a reader are raised on the consumer's side, in their place in the order. What is read, and in
-    which order, is decided by the visits alone: ``depth`` changes when, never what.
+    A reader takes a free slot and the next visit, fetches the chunk, verifies it and delivers the slot. The consumer returns the slot
+    when it requests the next one. Slots are delivered in the order of the visits, whichever reader filled them.
 
-    ``retain`` False tells the kernel to drop the pages of what was read: for stores larger than the page cache. Raises
-    what the store raises; StorageError when nothing arrives and no reader does anything for ``deadline`` seconds: one
-    that works, or waits for a processor, is waited for.
+    The first reader always works; the others work only while the consumer waits. A consumer that computes for longer than a chunk takes
+    to read therefore never wakes them. For a consumer that only waits, the second reader gives a factor of two, because reading a
+    cached chunk takes about as long as its checksum. Further readers help if reads have a high latency, as from a network disk.
+
+    An error of a reader is raised in the consumer, at its place in the order. The visits alone determine what is read and in which
+    order; ``depth`` only changes when.
+
+    ``retain`` False: ask the kernel to drop the pages that were read, for stores larger than the page cache. Raises what the store
+    raises, and StorageError if nothing arrives for ``deadline`` seconds in which no reader works or waits for a processor.
     """
 
     def __init__(
@@ -111,28 +115,28 @@ class Stream:
         self._depth, self._retain, self._deadline = depth, retain, deadline
         self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
         self.filled: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
-        """Slots in the order of their visits; None: there are no more visits."""
-        self._turn = threading.Lock()
+        """Slots in the order of their visits; None after the last visit."""
+        self._visits_lock = threading.Lock()
         self._upcoming: Visit | None = None
         self._from_disk = True
         chunk_bytes = store.layout.bytes_per_pass / max(1, len(store.layout.chunks))
         self._cached_seconds = chunk_bytes / CACHED_BYTES_PER_SECOND
-        self._starving, self._stop = threading.Event(), threading.Event()
+        self._consumer_waits, self._stop = threading.Event(), threading.Event()
         self.readers: list[threading.Thread] = []
         """The threads that read ahead."""
-        self._as_they_lie = np.arange(store.layout.largest_chunk, dtype=np.int32)
-        self._as_they_lie.flags.writeable = False
+        self._stored_order = np.arange(store.layout.largest_chunk, dtype=np.int32)
+        self._stored_order.flags.writeable = False
         self.waited = 0.0
-        """Seconds the consumer spent waiting for a reader."""
+        """Seconds that the consumer has waited for readers."""
 
     def __enter__(self) -> Self:
         for _ in range(self._depth + 1):
             self._free.put(_Slot(self._store.buffers(), np.empty(self._store.layout.largest_chunk, np.int32)))
         if self._depth:
             self._upcoming = next(self._visits, None)
-        for number in range(min(self._depth, MOST_READERS)):  # each has a slot to fill
-            wanted = self._starving.wait if number else _return_true
-            reader = threading.Thread(target=self._read_ahead, args=(wanted,), name="streamsvm-reader", daemon=True)
+        for number in range(min(self._depth, MAX_READERS)):  # each has a slot to fill
+            may_read = self._consumer_waits.wait if number else _return_true
+            reader = threading.Thread(target=self._read_ahead, args=(may_read,), name="streamsvm-reader", daemon=True)
             self.readers.append(reader)
         start_all(self.readers, self._end)
         return self
@@ -144,9 +148,9 @@ class Stream:
         end_all(self.readers, self._wake, self._deadline)
 
     def _wake(self) -> None:
-        """Let readers see that it is over, whatever they wait for."""
+        """Ask readers to end, and wake them, whatever they wait for."""
         self._stop.set()
-        self._starving.set()
+        self._consumer_waits.set()
         for _ in self.readers:
             self._free.put(None)
 
@@ -161,7 +165,7 @@ class Stream:
                 self._free.put(slot)
 
     def epoch(self) -> Iterator[Loaded]:
-        """The visits up to the end of the current epoch."""
+        """Yield the visits up to the end of the current pass."""
         for loaded in self:
             yield loaded
             if loaded.visit.last:
@@ -169,7 +173,7 @@ class Stream:
 
     def _next(self) -> _Slot | None:
         if self._depth == 0:
-            slot, visit = self._free.get_nowait(), next(self._visits, None)  # free, or never to be
+            slot, visit = self._free.get_nowait(), next(self._visits, None)  # the only slot is always free here
             if slot is None or visit is None:
                 return None
             slot.ready.put(self._load(visit, slot))
@@ -177,47 +181,48 @@ class Stream:
         return self._wait(self.filled)
 
     def _wait(self, arrivals: queue.SimpleQueue[_Arrival]) -> _Arrival:
-        """The next of what arrives; while there is nothing, the other readers work too."""
+        """Return the next item of a queue; while the queue is empty, let all readers work."""
         try:
             return arrivals.get_nowait()
         except queue.Empty:
-            self._starving.set()
+            self._consumer_waits.set()
         began = time.perf_counter()
         try:
-            return self._arrival(arrivals, began)
+            return self._wait_for_reader(arrivals, began)
         finally:
-            self._starving.clear()
+            self._consumer_waits.clear()
             self.waited += time.perf_counter() - began
 
-    def _arrival(self, arrivals: queue.SimpleQueue[_Arrival], began: float) -> _Arrival:
-        activity, idle = ThreadActivity(self.readers), 0.0
-        while idle < self._deadline:
+    def _wait_for_reader(self, arrivals: queue.SimpleQueue[_Arrival], began: float) -> _Arrival:
+        activity, idle_seconds = ThreadActivity(self.readers), 0.0
+        while idle_seconds < self._deadline:
             alive = any(reader.is_alive() for reader in self.readers)
-            try:  # once more after their end: what they left is still to be delivered
+            try:  # after the end of all readers, once more, for what they have delivered
                 return arrivals.get(timeout=POLL_SECONDS if alive else 0.0)
             except queue.Empty:
                 if not alive:
                     break
-                idle = 0.0 if activity.has_run() else idle + POLL_SECONDS  # a process that was halted waits no longer
+                # Counted in polls and not by a clock, so that time in which the process was stopped does not count.
+                idle_seconds = 0.0 if activity.has_run() else idle_seconds + POLL_SECONDS
         raise StorageError(
             f"the reader of '{self._store.name}' delivered nothing for {time.perf_counter() - began:.0f} s",
             hint="check the disk and the network it is on, then run the same command again",
         )
 
-    def _read_ahead(self, wanted: Callable[[], object]) -> None:
-        while wanted() and (slot := self._free.get()) is not None and not self._stop.is_set():
+    def _read_ahead(self, may_read: Callable[[], object]) -> None:
+        while may_read() and (slot := self._free.get()) is not None and not self._stop.is_set():
             try:
                 visit = self._take(slot)
                 if visit is None:
                     return
                 slot.ready.put(self._load(visit, slot))
-            except BaseException as error:  # noqa: BLE001 (carried to the consumer, who raises it)
+            except BaseException as error:  # noqa: BLE001 (raised again in the consumer)
                 slot.ready.put(error)
                 return
 
     def _take(self, slot: _Slot) -> Visit | None:
-        """The next visit, which is to be delivered in ``slot``; one after it on a disk is announced."""
-        with self._turn:
+        """Return the next visit, to be loaded into ``slot``. Give the store a hint about the visit after it, if it is read from disk."""
+        with self._visits_lock:
             visit = self._upcoming
             self.filled.put(slot if visit is not None else None)
             if visit is not None:
@@ -233,7 +238,7 @@ class Stream:
         if not self._retain:
             self._store.forget(visit.chunk)
         chunk = self._store.check(visit.chunk, slot.buffers)
-        order = (slot.order if visit.shuffled else self._as_they_lie)[: len(chunk.codes)]
+        order = (slot.order if visit.shuffled else self._stored_order)[: len(chunk.codes)]
         if visit.shuffled:
             permutation(order, visit.seed)
         return Loaded(visit, chunk, order)
@@ -244,15 +249,15 @@ def _return_true() -> bool:
 
 
 class ThreadActivity:
-    """Tells threads that hang from threads that wait for a processor, by the nanoseconds that the kernel counts.
+    """Distinguishes threads that hang from threads that wait for a processor, by the kernel's scheduler statistics.
 
-    A clock cannot tell them apart on a busy machine, or after the process was stopped for a while. A thread that hangs sleeps, and
-    its processor time does not change. A thread unknown to the kernel counts as one that does nothing.
+    A clock cannot distinguish them on a busy machine, or after the process was stopped for a while. A thread that hangs is asleep, and
+    its processor time does not change. A thread that the kernel does not know counts as idle.
     """
 
     def __init__(self, threads: Iterable[threading.Thread]) -> None:
         self._threads = list(threads)
-        self._seen: dict[int, str] = {}
+        self._last_statistics: dict[int, str] = {}
 
     def has_run(self) -> bool:
         """Return whether one of the threads has run, or is runnable, since the last call."""
@@ -260,13 +265,14 @@ class ThreadActivity:
             thread.native_id: _state(thread.native_id) for thread in self._threads if thread.native_id is not None
         }
         runnable = any(state == RUNNABLE for state, _ in states.values())
-        before, self._seen = self._seen, {number: spent for number, (_, spent) in states.items()}
-        return runnable or before != self._seen
+        statistics = {number: schedstat for number, (_, schedstat) in states.items()}
+        before, self._last_statistics = self._last_statistics, statistics
+        return runnable or before != statistics
 
 
 def _state(number: int) -> tuple[str, str]:
     """Return the state of a thread and its scheduler statistics; both empty if the kernel has none."""
     with suppress(OSError):
-        place = Path(f"/proc/self/task/{number}")
-        return place.joinpath("stat").read_text().rpartition(") ")[2][:1], place.joinpath("schedstat").read_text()
+        folder = Path(f"/proc/self/task/{number}")
+        return folder.joinpath("stat").read_text().rpartition(") ")[2][:1], folder.joinpath("schedstat").read_text()
     return "", ""

@@ -78,7 +78,7 @@ def test_one_group_is_the_run_without_a_cluster_to_the_last_bit(
     store: Path, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several are the same run up to rounding: sums are taken group by group."""
-    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
+    monkeypatch.setattr("streamsvm.schedule.budget.MAX_CACHED_BYTES", 0)
     alone = fit(job_of(store, tmp_path / "alone", **KINDS[kind])).model
     for groups in (1, 5):
         spread = fit(

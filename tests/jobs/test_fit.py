@@ -75,7 +75,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(params=[False, True], ids=["read in every pass", "kept in memory"])
 def cached(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
     if not request.param:
-        monkeypatch.setattr(budget, "CACHED_MOST", 0)
+        monkeypatch.setattr(budget, "MAX_CACHED_BYTES", 0)
     return bool(request.param)
 
 

@@ -190,7 +190,7 @@ def test_validation_resumed_run_chooses_the_same(
 ) -> None:
     settings: dict[str, Any] = {"solver": solver, "validation": 0.25, "patience": 3, "tolerance": 1e-9, "prefetch": 0}
     settings["threads"] = 1
-    monkeypatch.setattr("streamsvm.schedule.budget.CACHED_MOST", 0)
+    monkeypatch.setattr("streamsvm.schedule.budget.MAX_CACHED_BYTES", 0)
     monkeypatch.setattr("streamsvm.engine.partition.PASS_GROUP_BYTES", 1)
     whole = fitted(store, tmp_path / "whole", **settings)
     with stopping(BlockVisitor, "visit", 8), pytest.raises(InterruptedRun):

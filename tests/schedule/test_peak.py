@@ -30,8 +30,8 @@ class Watch(PeakWatch):
 
     @property
     def seen(self) -> int:
-        """What its thread has seen; to ask for ``most`` would be a look."""
-        return self._most
+        """The peak its thread has measured; ``peak`` would measure now."""
+        return self._peak
 
 
 def _come_and_gone(size: int) -> PartialResult:
@@ -49,7 +49,7 @@ def test_peak_memory_what_comes_and_goes_is_seen() -> None:
     before = anonymous_bytes()
     with Watch() as watch:
         _come_and_gone(SIZE)
-    assert watch.most >= before + SIZE // 2
+    assert watch.peak >= before + SIZE // 2
 
 
 def test_peak_memory_thread_ends_with_the_watch() -> None:

@@ -1,7 +1,7 @@
-"""Passes over the rows of one block, in every form: dense, CSR, factored kernel features, features not formed yet.
+"""Passes over the rows of one block in every format: dense, CSR, factored kernel features, and features that are not computed yet.
 
 - ``operators``: products: X w, X' a, and X' diag(a) X, the Hessian
-- ``sums``: sums over rows of which certificates are made
+- ``sums``: sums over rows from which certificates are computed
 - ``columns``: sums, means, variances and counts of columns; ``column_scaling``: scaling, int8 and float16
 - ``selection``: rows by number, as a dense matrix, and their norms
 """

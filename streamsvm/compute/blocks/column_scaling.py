@@ -1,4 +1,4 @@
-"""Scale the columns of a block; store features in fewer bytes: int8 with a scale a column, float16.
+"""Scaling of the columns of a block, and storage of features in fewer bytes: int8 with one scale per column, or float16.
 
 stored = round(x / scale_j), clipped to [-127, 127]          x ~ stored * scale_j, error at most scale_j / 2
 """
@@ -12,14 +12,14 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Float32, Int32
 
 LEVELS = 127
-"""The largest number of an int8 column; the least is its negative."""
+"""The largest number in an int8 column; the smallest is its negative."""
 LIMIT = np.float32(LEVELS)
 """``LEVELS`` as float32."""
 
 
 @compiled()
 def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
-    """Changes ``values`` (n, d)."""
+    """Replace ``values`` (n, d) by (values - shift) * scale."""
     n, d = values.shape
     for i in range(n):
         for j in range(d):
@@ -28,7 +28,7 @@ def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
 
 @compiled()
 def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) -> None:
-    """Changes ``data``. A shift is right only for columns that every row stores (``features.scaling``)."""
+    """Replace ``data`` by (data - shift) * scale. A shift is correct only for columns that every row stores (``features.scaling``)."""
     for p in range(data.size):
         j = indices[p]
         data[p] = (data[p] - shift[j]) * scale[j]
@@ -36,7 +36,7 @@ def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) 
 
 @compiled()
 def to_int8(values: Float32, inverse: Float32, out: Array) -> None:
-    """Changes ``out`` (n, d) int8. Given: values, 1 / scale (d,)."""
+    """Set ``out`` (n, d) to ``values`` in int8. ``inverse``: 1 / scale (d,)."""
     n, d = values.shape
     for i in range(n):
         for j in range(d):
@@ -45,7 +45,7 @@ def to_int8(values: Float32, inverse: Float32, out: Array) -> None:
 
 @compiled()
 def from_int8(stored: Array, scale: Float32, out: Float32) -> None:
-    """Changes ``out`` (n, d) float32."""
+    """Set ``out`` (n, d) to the float32 values of ``stored``."""
     n, d = stored.shape
     for i in range(n):
         for j in range(d):

@@ -1,4 +1,4 @@
-"""Statistics of the columns of a block: sums, moments, and numbers of entries."""
+"""Statistics of the columns of a block: sums, moments, and counts of entries."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
 
 PIECE = 1 << 20
-"""Entries counted at a time: numpy makes int64 of them first, which of all rows in memory would be as much as the
-rows."""
+"""Number of entries counted at a time. numpy converts them to int64 first; for all rows in memory, that would take as much memory as
+the rows."""
 
 
 @compiled()
 def dense_sums(values: Float32, sums: Float64, low: Float64, missing: Int64) -> None:
     """Add the rows of a dense block (n, d) to the sums of its columns, and count NaN as missing. Changed: sums, low, missing (d,).
 
-    ``low`` has what rounding takes from ``sums``: sums + low does not depend on how rows are cut into blocks, and is as good as
-    a sum in twice the precision.
+    ``low`` is the accumulated rounding error of ``sums``: sums + low is as accurate as a sum in twice the precision, and does not depend
+    on how rows are divided into blocks.
     """
     n, d = values.shape
     for i in range(n):
@@ -48,11 +48,10 @@ def sparse_sums(data: Float32, indices: Int32, sums: Float64, low: Float64, miss
 def dense_moments(
     values: Float32, shift: Float64, sums: Float64, squares: Float64, minimum: Float64, maximum: Float64
 ) -> None:
-    """Add the rows of a dense chunk to its column statistics, in one sweep.
+    """Add the rows of a dense chunk to the column statistics.
 
-    Given: values (n, d), a shift (d,) for each column near its mean. Changed: sums, squares, minimum, maximum (d,), all
-    float64: sum (x - shift), sum (x - shift)^2, min x, max x. The shift keeps the second sum free of cancellation
-    (Chan, Golub, LeVeque 1983).
+    Given: values (n, d), and a shift (d,) near the mean of each column. Changed: sums, squares, minimum, maximum (d,), all float64:
+    sum (x - shift), sum (x - shift)^2, min x, max x. The shift avoids cancellation in the variance (Chan, Golub, LeVeque 1983).
     """
     n, d = values.shape
     for i in range(n):
@@ -75,9 +74,9 @@ def sparse_moments(
     minimum: Float64,
     maximum: Float64,
 ) -> None:
-    """Add the stored entries of a CSR chunk to its column statistics, as ``dense_moments`` does.
+    """Add the stored entries of a CSR chunk to the column statistics, as ``dense_moments`` does.
 
-    The shift of a column is the first entry it has, and is set here; ``counts`` (d,) says how many entries there are.
+    The shift of a column is its first entry; it is set here. ``counts`` (d,): the number of entries of each column.
     """
     for p in range(data.size):
         x, j = np.float64(data[p]), indices[p]
@@ -92,7 +91,7 @@ def sparse_moments(
 
 
 def column_counts(X: CSR, columns: int, chosen: NDArray[np.bool_] | None = None) -> Int64:
-    """Return the entries (columns,) of each column, in the ``chosen`` (n,) rows or in all."""
+    """Return the number of entries of each column (columns,), in the rows where ``chosen`` (n,) is true; None: in all rows."""
     counts, row, rows = np.zeros(columns, np.int64), 0, len(X.indptr) - 1
     while row < rows:
         stop = max(row + 1, int(np.searchsorted(X.indptr, X.indptr[row] + PIECE, side="right")) - 1)

@@ -1,4 +1,4 @@
-"""Products with the rows of a block in every form: dense, CSR, factored kernel features, and rows whose features are not computed yet.
+"""Products with the rows of a block in every format: dense, CSR, factored kernel features, and rows whose features are not computed yet.
 
 With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
@@ -6,13 +6,13 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
     adjoint(X, a, columns)  = X' a           (p,) or (p, q)
     gram(X, a, columns)     = X' diag(a) X   (p, p), a >= 0; rows with a = 0 cost nothing
 
-``columns`` is a parameter because a CSR record does not know it.
+``columns`` is a parameter because a CSR record does not hold it.
 
-A Nystrom block is a factored pair, x_i = W' k_i: the product K W is formed only in ``gram``, for the rows with a > 0, and in ``form_rows``, which keeps
-rows of several blocks as one matrix. ``UnformedRows`` hold raw rows in the place of kernel values.
-Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are float64). Gram
-matrices are products of tiles of rows in the type of the entries, added up in float64 in the order of the
-tiles: the result depends on the block only. Idle threads compute strips of rows of margins, pieces of a sum, and tiles of a Gram matrix.
+A Nystrom block is a factored pair, x_i = W' k_i. The product K W is formed only in ``gram``, for the rows with a > 0, and in
+``form_rows``, which joins rows of several blocks in one matrix. ``UnformedRows`` hold raw rows from which kernel values can be computed.
+Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are float64). Gram matrices are sums, in
+float64 and in a fixed order, of products of tiles of rows in the dtype of the entries, so that the result depends only on the block.
+Idle threads compute strips of rows of margins, pieces of a sum, and tiles of a Gram matrix.
 """
 
 from __future__ import annotations
@@ -56,21 +56,20 @@ if TYPE_CHECKING:
 WEIGHTS_CACHE_BYTES = 256 << 10
 """Bytes of lifted weights that a thread keeps: about those of ten classes on a thousand landmarks."""
 TILE = 2048
-"""Rows of a float32 product: its error grows with them, the cost of adding products up falls with them."""
+"""Largest number of rows of a product. With more rows the error of a float32 product grows, and the cost of adding up products falls."""
 STRIP = 2048
-"""Rows of margins in a strip, of which a thread takes four at least."""
-PIECE_ENTRIES, MOST_PIECES = 1 << 18, 16
-"""Entries of rows in a piece of a sum at least, some tenths of a millisecond's work for one thread; and pieces at
-most."""
+"""Number of rows of margins in a strip; a thread takes at least four strips."""
+PIECE_ENTRIES, MAX_PIECES = 1 << 18, 16
+"""Minimum number of entries in a piece of a sum, some tenths of a millisecond of work for one thread; and largest number of pieces."""
 SUMS_BYTES = 4 << 20
-"""Bytes that the sums of the pieces may take, unless one takes more."""
+"""Largest total size of the sums of all pieces, unless a single one is larger."""
 MOST_FLOAT64_COMPONENTS = 256
-"""Components up to which products are float64: raw columns may be nearly dependent, whitened ones are not."""
+"""Products are float64 up to this number of components: raw columns may be nearly dependent, whitened ones are not."""
 
 
 @compiled(fastmath=FAST)
 def decision_values(X: Rows, W: Float64, out: Float64) -> None:
-    """out[i, k] = W[k].x_i. Given: X (n rows), W (k, d + 1). Changed: out (n, k)."""
+    """Set out[i, k] = W[k].x_i. Given: X (n rows), W (k, d + 1). Changed: out (n, k)."""
     for i in range(out.shape[0]):
         for k in range(W.shape[0]):
             out[i, k] = X.dot(i, W[k])
@@ -78,26 +77,24 @@ def decision_values(X: Rows, W: Float64, out: Float64) -> None:
 
 @compiled(fastmath=FAST)
 def square_projections(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
-    """out[i] = ||W' x_c||^2, c = chosen[i]. Given: X, chosen (n,), W (d + 1, k), k contiguous. Changed: out (n,)."""
-    found = np.empty(W.shape[1])
+    """Set out[i] = ||W' x_c||^2, c = chosen[i]. Given: X, chosen (n,), W (d + 1, k) C-contiguous. Changed: out (n,)."""
+    projection = np.empty(W.shape[1])
     for i in range(out.size):
         start, stop = X.indptr[chosen[i]], X.indptr[chosen[i] + 1]
         data, indices = X.data[start:stop], X.indices[start:stop]
-        found[:] = X.bias * W[W.shape[0] - 1]
+        projection[:] = X.bias * W[W.shape[0] - 1]
         for p in range(data.size):
             value, row = np.float64(data[p]), W[np.uint32(indices[p])]
-            for k in range(found.size):
-                found[k] += value * row[k]
-        out[i] = (found * found).sum()
+            for k in range(projection.size):
+                projection[k] += value * row[k]
+        out[i] = (projection * projection).sum()
 
 
 class _WeightsCache(local):
-    """The weights a thread has lifted, each with its projection, by the identity of the projection, the constant and the
-    bytes of the weights.
-    """
+    """The lifted weights of a thread, by the identity of the projection, the constant feature and the bytes of the weights."""
 
     def __init__(self) -> None:
-        self.found: dict[tuple[int, float, bytes], tuple[ReferenceType[Array], Float64]] = {}
+        self.entries: dict[tuple[int, float, bytes], tuple[ReferenceType[Array], Float64]] = {}
         self.nbytes = 0
 
 
@@ -105,39 +102,38 @@ _WEIGHTS = _WeightsCache()
 
 
 def lift_weights(projection: Array, bias: float, W: Float64) -> Float64:
-    """Return weights (q, m + 1) on kernel values for weights (q, r + 1) on features; the constant is folded in. Not to
-    be changed.
+    """Return the weights (q, m + 1) on kernel values that correspond to weights (q, r + 1) on features, constant feature included.
 
-    They are made once for all blocks that are seen at one point: for a block of a thousand rows and as many landmarks f
-    = K v takes as long as v = W w does, and a pass sees hundreds of them at the same w. Each thread keeps what it made
-    last, which is to the bit what it would make again.
+    The result must not be changed. It is computed once for all blocks that are evaluated at the same weights w: for a block of a thousand
+    rows and a thousand landmarks, v = W w takes as long as f = K v, and a pass evaluates hundreds of blocks at the same w. Each thread
+    caches its last results; computing them again would give the same bits.
     """
     key = (id(projection), bias, W.tobytes())
-    if key in _WEIGHTS.found:
-        of, weights = _WEIGHTS.found[key]
-        if of() is projection:  # and not another one that came to lie where it was
+    if key in _WEIGHTS.entries:
+        reference, weights = _WEIGHTS.entries[key]
+        if reference() is projection:  # and not a later array with the same id
             return weights
-    made = np.empty((len(projection), len(W)))
-    decision_values(Dense(projection, 0.0), W, made)
-    weights = np.ascontiguousarray(np.concatenate([made.T, bias * W[:, -1:]], axis=1))
+    lifted = np.empty((len(projection), len(W)))
+    decision_values(Dense(projection, 0.0), W, lifted)
+    weights = np.ascontiguousarray(np.concatenate([lifted.T, bias * W[:, -1:]], axis=1))
     nbytes = len(key[-1]) + weights.nbytes
     if _WEIGHTS.nbytes + nbytes > WEIGHTS_CACHE_BYTES:
-        _WEIGHTS.found.clear()
+        _WEIGHTS.entries.clear()
         _WEIGHTS.nbytes = 0
     if nbytes <= WEIGHTS_CACHE_BYTES:
-        _WEIGHTS.found[key] = ref(projection), weights
+        _WEIGHTS.entries[key] = ref(projection), weights
         _WEIGHTS.nbytes += nbytes
     return weights
 
 
 @saved_as("rows.unformed")
 class UnformedRows(NamedTuple):
-    """Rows x_i in the place of their features W' k(x_i), which are formed later (``kernel_values.kernel_matrix``)."""
+    """Rows x_i whose features W' k(x_i) are computed later (``kernel_values.kernel_matrix``)."""
 
     rows: Rows
-    """The rows as the kernel sees them."""
+    """The rows at which the kernel is evaluated."""
     points: Points
-    """The landmarks z_1 .. z_m, of the type that kernel values are to have."""
+    """The landmarks z_1 .. z_m, in the dtype of the kernel values."""
     kernel: Any
     """The kernel, a record of ``kernels.py``."""
     projection: Array
@@ -145,14 +141,14 @@ class UnformedRows(NamedTuple):
     bias: float
     """The value of the constant feature of the features."""
     by_differences: bool
-    """Whether distances are summed from differences (``compute.kernel_values.kernel_matrix.kernel_block``)."""
+    """Whether distances are computed from differences (``compute.kernel_values.kernel_matrix.kernel_block``)."""
 
     def where(self, chosen: NDArray[np.bool_]) -> UnformedRows:
-        """Return the rows where ``chosen`` (n,) is true, copied."""
+        """Return copies of the rows where ``chosen`` (n,) is true."""
         return self._replace(rows=row_where(self.rows, chosen))
 
     def kernel_values(self) -> Array:
-        """Return k(x_i, z_j) of every row, (n, m), of the type of the landmarks."""
+        """Return k(x_i, z_j) of every row, (n, m), in the dtype of the landmarks."""
         from streamsvm.compute.kernel_values.kernel_matrix import kernel_block
 
         values = np.empty((row_count(self.rows), self.points.size), self.points.columns.dtype)
@@ -161,19 +157,19 @@ class UnformedRows(NamedTuple):
 
 
 def stack_unformed(parts: Sequence[UnformedRows]) -> UnformedRows:
-    """Return the rows of several blocks of one map as one."""
+    """Join the rows of several blocks of the same feature map."""
     return parts[0]._replace(rows=row_stack([part.rows for part in parts]))
 
 
 def arrays_of(X: Any) -> list[Array]:
-    """Return the arrays that rows in memory lie in, of whatever form they are."""
+    """Return the arrays that hold rows in memory, whatever their format."""
     record: Dense | CSR | Any = X.rows if isinstance(X, UnformedRows) else X
     return [array for array in record if isinstance(array, np.ndarray)]
 
 
 @saved_as("rows.factored")
 class Factored(NamedTuple):
-    """Rows W' k_i without forming them: kernel values (n, m) and projection (m, r), float32 or float64."""
+    """Rows W' k_i as a factored pair: kernel values (n, m) and projection (m, r), float32 or float64."""
 
     kernel_values: Array
     """The kernel values k_i, (n, m) float32, or float64."""
@@ -182,16 +178,16 @@ class Factored(NamedTuple):
     bias: float = 0.0
     """The value of the constant feature."""
     origin: UnformedRows | None = None
-    """The same rows without their kernel values, where these are better made anew than kept."""
+    """The same rows without kernel values, if it is better to compute the kernel values again than to keep them."""
 
 
 Operand: TypeAlias = Rows | Factored
 Kept: TypeAlias = Operand | UnformedRows
-"""Rows that are held until their features are formed."""
+"""Rows that are kept until their features are computed."""
 
 
 def shape(X: Kept, columns: int) -> tuple[int, int]:
-    """Return (rows, components); ``columns`` is what a CSR record cannot know."""
+    """Return (rows, components). ``columns`` is used for CSR rows, whose record does not hold it."""
     if isinstance(X, UnformedRows):
         return row_count(X.rows), X.projection.shape[1] + 1
     if isinstance(X, Factored):
@@ -200,7 +196,7 @@ def shape(X: Kept, columns: int) -> tuple[int, int]:
 
 
 def entry_type(X: Kept) -> np.dtype[Any]:
-    """Return the type of the entries of rows: float64 of features that are made in it, else float32."""
+    """Return the dtype of the entries of rows: float64 for features that are computed in float64, else float32."""
     if isinstance(X, UnformedRows):
         return X.points.columns.dtype
     if isinstance(X, Factored):
@@ -209,7 +205,7 @@ def entry_type(X: Kept) -> np.dtype[Any]:
 
 
 def is_rounded_when_formed(X: Kept) -> bool:
-    """Return whether a row that is formed is not quite the one the pair stands for, by what rounding in float32 does."""
+    """Return whether forming a row in memory rounds it to float32, so that it differs slightly from the factored row."""
     return isinstance(X, Factored | UnformedRows) and entry_type(X) == np.float32
 
 
@@ -222,15 +218,15 @@ def margins(X: Operand, w: Float64) -> Float64:
     values = np.empty((count, len(W)))
 
     def strip(start: int, stop: int) -> None:
-        mine = rows if stop - start == count else row_slice(rows, start, stop)
-        decision_values(mine, W, values[start:stop])
+        part = rows if stop - start == count else row_slice(rows, start, stop)
+        decision_values(part, W, values[start:stop])
 
     threading.in_strips(strip, count, STRIP)
     return values if w.ndim == 2 else values[:, 0]
 
 
 def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
-    """Return X' a: (p,) for a (n,), (p, q) for a (n, q); of rows that are formed, as if summed in twice the precision."""
+    """Return X' a: (p,) for a (n,), (p, q) for a (n, q). For dense and CSR rows it is as accurate as a sum in twice the precision."""
     A = np.ascontiguousarray(np.atleast_2d(a.T), np.float64)
     if isinstance(X, Factored):
         sums = np.zeros((len(A), X.kernel_values.shape[1] + 1))
@@ -244,30 +240,29 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
 
 
 def _sum_in_pieces(X: Rows, A: Float64, components: int) -> Float64:
-    """Return sum_i A[k, i] x_i, (q, p) for A (q, n): in pieces of rows that the block alone decides, by idle threads side by side.
+    """Return sum_i A[k, i] x_i, (q, p) for A (q, n), computed in pieces of rows on several threads. The block alone determines the pieces.
 
-    Each piece has what rounding takes from its sum, and that of the pieces is kept as well, so that
-    in how many pieces a sum is made hardly ever shows in it.
+    The rounding errors within and between the pieces are accumulated, so that the result hardly ever depends on the number of pieces.
     """
     rows = row_count(X)
     entries = max(1, (X.values.size if isinstance(X, Dense) else len(X.data)) // max(1, rows))
-    most = max(1, min(MOST_PIECES, SUMS_BYTES // (16 * len(A) * components)))
+    most = max(1, min(MAX_PIECES, SUMS_BYTES // (16 * len(A) * components)))
     edges = [*range(0, rows, max(PIECE_ENTRIES // entries, -(-rows // most), 1)), rows]
     sums = np.zeros((max(1, len(edges) - 1), 2, len(A), components))
 
     def add(first: int, last: int) -> None:
         for number, (start, stop) in enumerate(pairwise(edges[first : last + 1]), first):
-            whole = stop - start == rows
-            mine, factors = (X, A) if whole else (row_slice(X, start, stop), np.ascontiguousarray(A[:, start:stop]))
-            sum_rows(mine, factors, sums[number, 0], sums[number, 1])
+            all_rows = stop - start == rows
+            part, factors = (X, A) if all_rows else (row_slice(X, start, stop), np.ascontiguousarray(A[:, start:stop]))
+            sum_rows(part, factors, sums[number, 0], sums[number, 1])
 
     threading.in_strips(add, len(edges) - 1, 1, least=1)
     (out, low), *others = sums
-    for more, lost in others:
-        out, taken = two_sum(out, more)
-        low = low + (lost + taken)
-    found: Float64 = out + low
-    return found
+    for piece, piece_low in others:
+        out, error = two_sum(out, piece)
+        low = low + (piece_low + error)
+    total: Float64 = out + low
+    return total
 
 
 def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
@@ -287,24 +282,27 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
         part = rows[size * number : size * (number + 1)]
         tile = buffers[lane, : len(part)]
         _scale_rows(X, part, np.sqrt(a[part]).astype(dtype, copy=False), tile)
-        found: Array = tile.T @ tile
-        return found
+        tile_product: Array = tile.T @ tile
+        return tile_product
 
-    def add(one: Array) -> None:
-        np.add(total, one, out=total)
+    def add(tile_product: Array) -> None:
+        np.add(total, tile_product, out=total)
 
     threading.in_turn(product, add, -(-len(rows) // size), lanes)
     return total
 
 
 def _tile_rows(rows: int) -> int:
-    """Rows of each tile of so many: TILE at most, and of more than one tile an even number of one size, of which two threads have as many."""
+    """Return the number of rows of each tile of ``rows`` rows, at most TILE.
+
+    If there is more than one tile, there is an even number of tiles of equal size, so that two threads get the same number.
+    """
     count = -(-rows // TILE)
     return max(1, -(-rows // (count + count % 2 if count > 1 else 1)))
 
 
 def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
-    """Return the rows where ``chosen`` (n,) is true, copied."""
+    """Return copies of the rows where ``chosen`` (n,) is true."""
     if isinstance(X, UnformedRows):
         return X.where(chosen)
     if isinstance(X, Factored):
@@ -314,21 +312,24 @@ def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
 
 
 def keep_rows(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
-    """Return what is enough to form the rows where ``chosen`` (n,) is true, copied: kernel values only where they are not made anew."""
+    """Return copies of the rows where ``chosen`` (n,) is true, from which features can be formed.
+
+    Kernel values are copied only if they are not to be computed again (``Factored.origin``).
+    """
     if isinstance(X, Factored) and X.origin is not None:
         X = X.origin
     return copy_operand(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
 
 
 def copy_operand(X: Operand) -> Operand:
-    """Return a copy of all rows; the projection of a factored pair is shared."""
+    """Return a copy of all rows. The projection of a factored pair is shared, not copied."""
     if isinstance(X, Factored):
         return Factored(X.kernel_values.copy(), X.projection, X.bias)
     return copy_rows(X)
 
 
 def stack(parts: Sequence[Kept]) -> Kept:
-    """Return rows of several blocks of one kind as one."""
+    """Join rows of several blocks that have the same format."""
     first = parts[0]
     if isinstance(first, UnformedRows):
         return stack_unformed([part for part in parts if isinstance(part, UnformedRows)])
@@ -339,15 +340,15 @@ def stack(parts: Sequence[Kept]) -> Kept:
 
 
 def gram_bytes(components: int, kernel_values: int = 0, entry: int = 4) -> int:
-    """Return the bytes ``gram`` holds at its height: the sum and, of each thread, a product, the tile and, for a factored
-    block, its kernel values. ``entry``: bytes of an entry of a row.
+    """Return the peak memory of ``gram`` in bytes: the sum, and for each thread a product, a tile, and the tile's kernel values if the
+    block is factored. ``entry``: bytes of an entry of a row.
     """
     each = tile_bytes(components, kernel_values, entry)
     return 8 * components * components + threading.lanes(each) * each
 
 
 def tile_bytes(components: int, kernel_values: int, entry: int = 4) -> int:
-    """Return the bytes of a tile of ``gram`` and of its product, of rows with so many bytes an ``entry``."""
+    """Return the bytes of a tile of ``gram`` and of its product. ``entry``: bytes of an entry of a row."""
     return entry * components * components + entry * TILE * (components + kernel_values)
 
 
@@ -356,11 +357,11 @@ def _kernel_values(X: Dense | Factored) -> int:
 
 
 def _scale_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) -> None:
-    """Fills ``out`` (k, p): the chosen rows, constant feature included, each times its factor."""
+    """Fill ``out`` (k, p) with the chosen rows, constant feature included, each multiplied by its factor."""
     if isinstance(X, Factored):
-        chosen = X.kernel_values[rows]
-        chosen *= factors[:, None]
-        np.matmul(chosen, X.projection, out=out[:, :-1])
+        kernel_values = X.kernel_values[rows]
+        kernel_values *= factors[:, None]
+        np.matmul(kernel_values, X.projection, out=out[:, :-1])
     else:
         np.multiply(X.values[rows], factors[:, None], out=out[:, :-1])
     out[:, -1] = X.bias * factors
@@ -368,7 +369,7 @@ def _scale_rows(X: Dense | Factored, rows: Int64, factors: Array, out: Array) ->
 
 @compiled(fastmath=FAST)
 def add_rows(X: Rows, A: Float64, out: Float64) -> None:
-    """Adds to ``out`` (q, p): sum_i A[k, i] x_i. Given: X (n rows), A (q, n)."""
+    """Add sum_i A[k, i] x_i to ``out`` (q, p). Given: X (n rows), A (q, n)."""
     for i in range(A.shape[1]):
         for k in range(A.shape[0]):
             if A[k, i] != 0.0:
@@ -377,7 +378,10 @@ def add_rows(X: Rows, A: Float64, out: Float64) -> None:
 
 @compiled(fastmath=FAST)
 def sum_rows(X: Rows, A: Float64, out: Float64, low: Float64) -> None:
-    """The same, added to ``out`` + ``low`` (q, p): rounding loses nothing but what it takes from each product."""
+    """Add sum_i A[k, i] x_i to ``out`` + ``low`` (q, p), where ``low`` accumulates the rounding errors of the sums.
+
+    Only the rounding errors of the products are lost.
+    """
     for i in range(A.shape[1]):
         for k in range(A.shape[0]):
             if A[k, i] != 0.0:
@@ -386,7 +390,7 @@ def sum_rows(X: Rows, A: Float64, out: Float64, low: Float64) -> None:
 
 @compiled(fastmath=FAST)
 def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Float32 | Float64, out: Float64) -> None:
-    """Adds to the lower triangle of ``out`` (p, p): sum_i a_i x_i x_i'. Indices rise within a row."""
+    """Add sum_i a_i x_i x_i' to the lower triangle of ``out`` (p, p). Indices must be ascending within each row."""
     last = out.shape[0] - 1
     for i in range(a.size):
         if a[i] == 0.0:
@@ -400,10 +404,10 @@ def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Fl
 
 
 def form_rows(parts: list[Kept], order: Int64) -> Rows:
-    """Return the rows of all parts as features, in this order (n,). ``parts`` are used up: there are never two copies.
+    """Return the features of the rows of all parts, in the order ``order`` (n,).
 
-    The product K W is formed tile by tile, by idle threads side by side; which rows make a tile is decided by the
-    blocks alone, and so the features do not depend on who was idle.
+    ``parts`` is emptied, and each part is freed after its use, so that there are never two copies of all rows. The product K W is computed
+    tile by tile on several threads. The blocks alone determine the tiles, so that the features do not depend on which threads were idle.
     """
     first = parts[0]
     if isinstance(first, CSR):
@@ -425,14 +429,17 @@ def form_rows(parts: list[Kept], order: Int64) -> Rows:
         _write_features(rows, tile[1], values)
 
     threading.share_out(_feature_tiles(parts, place, freed), form, lanes)
-    # of many small matrices, one after the other, as much would stay as of a large one
+    # Freed memory of many small matrices would otherwise add up to as much as one large matrix.
     if values.nbytes > freed_memory.LEAST:
         freed_memory.give_back()
     return Dense(values, bias)
 
 
 def _feature_tiles(parts: list[Kept], place: Int64, row_bytes: int) -> Iterator[tuple[list[Kept], Int64]]:
-    """Yield parts for some TILE rows, off the list, and the places of their rows; each row that was used up frees so many bytes."""
+    """Yield tiles of about TILE rows: parts, which are removed from the list, and the places of their rows in the result.
+
+    ``row_bytes``: bytes that are freed with each row that was used.
+    """
     at = freed = 0
     while parts:
         taken = _take_parts(parts)
@@ -445,7 +452,7 @@ def _feature_tiles(parts: list[Kept], place: Int64, row_bytes: int) -> Iterator[
 
 
 def _join_sparse(parts: list[Any]) -> CSR:
-    """Sparse parts one after the other; each is given up as soon as it is copied."""
+    """Join CSR parts in one matrix; each part is freed as soon as it is copied."""
     counts = [(row_count(part), len(part.data)) for part in parts]
     rows, entries, bias = sum(n for n, _ in counts), sum(m for _, m in counts), parts[0].bias
     data, indices, indptr = np.empty(entries, np.float32), np.empty(entries, np.int32), np.zeros(rows + 1, np.int64)
@@ -459,7 +466,7 @@ def _join_sparse(parts: list[Any]) -> CSR:
 
 
 def _take_parts(parts: list[Kept]) -> list[Kept]:
-    """The first parts, off the list, until there are TILE rows: products of a few rows are slow."""
+    """Remove the first parts from the list until they have TILE rows, and return them. Products of few rows would be slow."""
     taken, rows = [], 0
     while parts and rows < TILE:
         taken.append(parts.pop(0))
@@ -468,7 +475,7 @@ def _take_parts(parts: list[Kept]) -> list[Kept]:
 
 
 def _write_features(X: Any, places: Int64, values: Array) -> None:
-    """Write the features of rows to their places; where these are one behind the other, as they usually are, without a copy."""
+    """Write the features of rows to their places in ``values``, without an intermediate copy if the places are contiguous."""
     if not isinstance(X, Factored | UnformedRows):
         values[places] = X.values
         return
@@ -481,9 +488,9 @@ def _write_features(X: Any, places: Int64, values: Array) -> None:
 
 
 def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
-    """Return the rows with the ``chosen`` columns (k,) alone, rising, numbered from 0; the constant feature stays.
+    """Return the rows with only the ``chosen`` columns (k,), ascending and renumbered from 0; the constant feature stays.
 
-    All of them are the rows themselves, not copied. ``columns`` is how many there are.
+    If all columns are chosen, return X itself. ``columns``: the number of columns of X.
     """
     if isinstance(X, Factored):
         raise DefectError(
@@ -495,27 +502,28 @@ def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
         return Dense(np.ascontiguousarray(X.values[:, chosen]), X.bias)
     place = np.full(columns, -1, np.int32)
     place[chosen] = np.arange(len(chosen), dtype=np.int32)
-    found = place[X.indices]
-    kept = found >= 0
+    indices = place[X.indices]
+    kept = indices >= 0
     indptr = np.concatenate([[0], np.cumsum(kept)])[X.indptr].astype(np.int64)
-    return CSR(X.data[kept], found[kept], indptr, X.bias)
+    return CSR(X.data[kept], indices[kept], indptr, X.bias)
 
 
 def sign_rows(X: Operand, y: Targets, columns: int, constant: float) -> Dense | CSR:
-    """Return the rows y_i x_i, copied; y (n,) is +1 or -1.
+    """Return copies y_i x_i of the rows; y (n,) is +1 or -1.
 
-    The constant feature of X becomes a column more, after all ``columns``, where it is not 0; ``constant`` is the value of the new one.
+    If the constant feature of X is not 0, it becomes an ordinary column after all ``columns``. ``constant``: the constant feature of the
+    result.
     """
     if isinstance(X, Factored):
         raise DefectError("kernel features have no sign of their own", hint="this is a defect of streamsvm: report it")
-    more = X.bias != 0.0
+    has_constant = X.bias != 0.0
     if isinstance(X, Dense):
-        values = np.empty((len(y), columns + more), np.float32)
+        values = np.empty((len(y), columns + has_constant), np.float32)
         np.multiply(X.values, y[:, None], out=values[:, :columns])
         values[:, columns:] = X.bias * y[:, None]
         return Dense(values, constant)
     data = X.data * np.repeat(y, np.diff(X.indptr)).astype(np.float32)
-    if not more:
+    if not has_constant:
         return CSR(data, X.indices, X.indptr, constant)
     ends = X.indptr[1:]
     data = np.insert(data, ends, (X.bias * y).astype(np.float32))

@@ -1,4 +1,4 @@
-"""Select rows of a block by number, make them dense, and take their norms."""
+"""Selection of rows of a block by number, the size of copied rows, and squared norms of rows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from streamsvm.rows import CSR, Dense, Rows
 
 
 def take_rows(X: Rows, chosen: Array) -> Rows:
-    """Return the rows whose numbers are ``chosen``, in that order, copied."""
+    """Return copies of the rows with the numbers ``chosen``, in that order."""
     if isinstance(X, Dense):
         return Dense(X.values[chosen], X.bias)
     lengths = np.diff(X.indptr)[chosen]
@@ -21,12 +21,12 @@ def take_rows(X: Rows, chosen: Array) -> Rows:
 
 
 def bytes_per_row(columns: int, rows: int, nonzeros: tuple[int, ...] | None, entry: int = 4) -> int:
-    """Return the bytes a copied row takes on average; ``entry``: those of an entry of a dense one."""
+    """Return the average bytes of a copied row; ``entry``: bytes of an entry of a dense row."""
     return entry * columns if nonzeros is None else 8 + -(-8 * sum(nonzeros) // max(rows, 1))
 
 
 @compiled(fastmath=FAST)
 def row_squares(X: Rows, out: Array) -> None:
-    """Changes ``out`` (n,): ||x_i||^2, summed in float64."""
+    """Set ``out`` (n,) to ||x_i||^2, summed in float64."""
     for i in range(out.size):
         out[i] = X.sqnorm(i)

@@ -1,6 +1,6 @@
-"""Kernel expansions, f_i = sum_j c_j k(x_i, z_j), in tiles that stay in the processor's cache.
+"""Kernel expansions, f_i = sum_j c_j k(x_i, z_j), computed in tiles that fit the processor's cache.
 
-In the arithmetic that is asked for (``compute/kernel_values/rounding.py``); the sums are float64 in any of them.
+The caller chooses the arithmetic of the kernel values (``compute/kernel_values/rounding.py``); sums are always float64.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice, to_matrix
 
 TILE_ROWS = 512
 TILE_POINTS = 512
-"""A tile of kernel values stays in the second-level cache while it is made, finished and weighed."""
+"""A tile of kernel values stays in the second-level cache while it is computed and multiplied by its coefficients."""
 DENSE_BYTES = 8 << 20
-"""How much of the points a thread makes dense at a time."""
+"""Bytes of points that a thread converts to dense rows at a time."""
 GRAM_POINTS = 128
-"""The width of a block of a Gram matrix: few enough that a working set has some for each of several threads."""
+"""The width of a block of a Gram matrix, small enough that a working set has blocks for several threads."""
 WORTHWHILE = 1 << 17
-"""Kernel values that are worth a thread: a tenth of a millisecond and more."""
+"""Number of kernel values for which another thread is worthwhile: a tenth of a millisecond or more."""
 
 
 def scratch_bytes(columns: int) -> int:
-    """Return the most bytes an expansion needs beside its arguments."""
+    """Return an upper bound of the bytes that an expansion needs beside its arguments."""
     dense = max(min(DENSE_BYTES, 8 * columns * TILE_POINTS), 8 * columns)
     return threads() * (3 * dense + 8 * TILE_ROWS * TILE_POINTS)
 
@@ -38,7 +38,7 @@ def scratch_bytes(columns: int) -> int:
 def expand(
     X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, out: Float64, arithmetic: int = SINGLE
 ) -> None:
-    """out[i] += sum_j coefficients[j] k(x_i, z_j). Given: X (n), Z (m) rows. Changed: out (n,)."""
+    """Add sum_j coefficients[j] k(x_i, z_j) to out[i]. Given: X (n), Z (m) rows. Changed: out (n,)."""
 
     def strip(start: int, stop: int) -> None:
         for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
@@ -49,14 +49,14 @@ def expand(
 
 
 def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Float64:
-    """Return sum_j coefficients[k, j] k(x_i, z_j), (problems, n): the kernel is evaluated once for all k."""
+    """Return sum_j coefficients[k, j] k(x_i, z_j), (problems, n). The kernel is evaluated once for all k."""
     out = np.zeros((len(coefficients), row_count(X)))
 
     def strip(start: int, stop: int) -> None:
         for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             for k, part in enumerate(coefficients[:, points]):
-                there = np.flatnonzero(part)
-                weigh_some(tile, there, part[there], out[k, start:stop][rows])
+                nonzero = np.flatnonzero(part)
+                weigh_some(tile, nonzero, part[nonzero], out[k, start:stop][rows])
             del tile
 
     in_strips(strip, row_count(X), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
@@ -64,15 +64,16 @@ def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: in
 
 
 def worthwhile(values: int) -> int:
-    """Return how many pieces of so many kernel values each are worth a thread."""
+    """Return how many pieces of ``values`` kernel values each make another thread worthwhile."""
     return -(-WORTHWHILE // max(values, 1))
 
 
 def tiles(
     X: Rows, Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE
 ) -> Iterator[tuple[slice, slice, Array]]:
-    """Yield k(x_i, z_j) for X (n), Z (m) rows tile by tile: which rows, which points, the values; a new array each
-    time. Who deletes it before the next one is made never holds two (``scratch_bytes`` counts one).
+    """Yield k(x_i, z_j) for X (n), Z (m) rows tile by tile: the slice of rows, the slice of points, and the values.
+
+    Each tile is a new array. Callers delete it before they request the next one: ``scratch_bytes`` counts only one.
     """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
     width = _points(TILE_POINTS, columns, dtype)
@@ -89,12 +90,12 @@ def tiles(
 
 
 def _points(most: int, columns: int, dtype: Any) -> int:
-    """Return how many points are made dense at a time, ``most`` of them at most."""
+    """Return how many points are converted to dense rows at a time, at most ``most``."""
     return max(1, min(most, DENSE_BYTES // (np.dtype(dtype).itemsize * max(columns, 1))))
 
 
 def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
-    """Return k(z_i, z_j), (m, m), symmetric to the last bit: what lies on and below the diagonal is evaluated, and mirrored."""
+    """Return k(z_i, z_j), (m, m), symmetric to the last bit: values on and below the diagonal are computed, then mirrored."""
     m, dtype = row_count(Z), dtype_of(arithmetic)
     out, width = np.empty((m, m), dtype), _points(GRAM_POINTS, columns, dtype)
 
@@ -107,19 +108,19 @@ def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
 
 
 def _fill_block(Z: Rows, block: slice, kernel: Any, columns: int, arithmetic: int, out: Array) -> None:
-    """Changes ``out`` (m, m), in the columns of a block from the diagonal on, and in its rows."""
+    """Fill the columns of a block in ``out`` (m, m) from the diagonal down, and mirror them into its rows."""
     below = row_slice(Z, block.start, len(out))
     for rows, _, tile in tiles(below, row_slice(Z, block.start, block.stop), kernel, columns, arithmetic):
         out[block.start :, block][rows] = tile
         out[block, block.start :][:, rows] = tile.T
         del tile
-    square = out[block, block]  # mirrored in itself
+    square = out[block, block]  # the block on the diagonal is mirrored within itself
     square[:] = np.tril(square) + np.tril(square, -1).T
 
 
 @compiled(fastmath=FAST)
 def weigh(K: Array, coefficients: Float64, out: Float64) -> None:
-    """Adds K c to ``out`` (n,), summed in float64."""
+    """Add K c to ``out`` (n,), summed in float64."""
     n, m = K.shape
     for i in range(n):
         total = 0.0
@@ -130,7 +131,7 @@ def weigh(K: Array, coefficients: Float64, out: Float64) -> None:
 
 @compiled(fastmath=FAST)
 def weigh_some(K: Array, places: Int64, coefficients: Float64, out: Float64) -> None:
-    """Adds sum_j coefficients[j] K[:, places[j]] to ``out`` (n,), summed in float64."""
+    """Add sum_j coefficients[j] K[:, places[j]] to ``out`` (n,), summed in float64."""
     for i in range(out.size):
         total = 0.0
         for j in range(places.size):

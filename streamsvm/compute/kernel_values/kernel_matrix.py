@@ -1,9 +1,9 @@
-"""Blocks of kernel values, K[i, j] = k(x_i, z_j): one product with the points, one pass that finishes it in place.
+"""Blocks of kernel values, K[i, j] = k(x_i, z_j): a matrix product with the points, then one pass that applies the kernel in place.
 
-The array that is filled says in which arithmetic, float32 or float64; norms are summed in float64 in either. What
-rounding can do to the values is derived in ``compute/kernel_values/rounding.py``. Where a kernel of x - z is so narrow
-that products in float64 are not enough, distances are sums of differences. BLAS runs with as many threads as the caller
-has set (``threadpool_limits``): one, while a reader works.
+The dtype of the output array determines the arithmetic, float32 or float64; norms are always summed in float64. Bounds of the rounding
+error are derived in ``compute/kernel_values/rounding.py``. If a kernel of x - z is so narrow that products in float64 are not accurate
+enough, distances are sums of differences. BLAS uses the number of threads that the caller has set (``threadpool_limits``): one, while
+a reader works.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
 CONVERTED_ROWS = 512
-"""Rows that are float64 at a time."""
+"""Number of rows that are converted to float64 at a time."""
 
 
 @saved_as("kernel.points")
 class Points(NamedTuple):
-    """Landmarks or support rows z_1 .. z_m as the passes want them.
+    """Landmarks or support rows z_1 .. z_m in the layout for passes.
 
-    They lie in columns: a sparse row times the points is then a sum of contiguous rows of this array, and BLAS does not
-    mind either way.
+    Each point is a column: the product of a sparse row with all points is then a sum of contiguous rows of this array. For BLAS the
+    orientation makes no difference.
     """
 
     columns: Array
-    """(d, m), C-contiguous: z_j is column j. float32, or float64 for values in float64."""
+    """(d, m), C-contiguous: z_j is column j. float32, or float64 for kernel values in float64."""
     squares: Array
     """||z_j||^2, (m,), of the same type."""
 
@@ -50,28 +50,28 @@ class Points(NamedTuple):
 
 
 def points_of(rows: Array, dtype: Any = np.float32) -> Points:
-    """Return the points of a matrix with one a row, (m, d), for values of this type."""
+    """Return the points of a matrix with one point per row, (m, d), for kernel values of this dtype."""
     columns = np.ascontiguousarray(rows.T, dtype)
     squares = np.einsum("jk,jk->k", columns, columns, dtype=np.float64)
     return Points(columns, squares.astype(dtype))
 
 
 def single(kernel: Any) -> Any:
-    """Return the kernel with its parameters in float32, so that a pass over float32 stays in it."""
+    """Return the kernel with float32 parameters, so that a pass over float32 values computes in float32."""
     return type(kernel)(*(np.float32(value) for value in kernel))
 
 
 def squares_of(X: Rows, dtype: Any = np.float32) -> Array:
-    """Return ||x_i||^2 of every row, the constant feature left out, (n,), rounded to this type."""
+    """Return ||x_i||^2 of every row without its constant feature, (n,), rounded to this dtype."""
     squares = np.empty(row_count(X), dtype)
     row_squares(X._replace(bias=0.0), squares)
     return squares
 
 
 def kernel_block(X: Rows, Z: Points, kernel: Any, out: Array, *, by_differences: bool = False) -> None:
-    """out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the type of the points. The constant feature of X is left out.
+    """Set out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the dtype of the points. The constant feature of X is ignored.
 
-    ``by_differences``: distances are summed from x_ik - z_jk, for kernels of x - z and in float64.
+    ``by_differences``: compute distances from x_ik - z_jk; only for kernels of x - z, and in float64.
     """
     squares, norms = np.zeros(len(out), out.dtype), Z.squares
     if kernel.city_block():
@@ -86,7 +86,7 @@ def kernel_block(X: Rows, Z: Points, kernel: Any, out: Array, *, by_differences:
 
 
 def symmetric_gram(Z: Points, kernel: Any) -> Float64:
-    """Return K[i, j] = k(z_i, z_j) in float64, symmetric up to rounding: what a factorization is made of."""
+    """Return K[i, j] = k(z_i, z_j) in float64, symmetric up to rounding, for a factorization."""
     rows, points = Dense(np.ascontiguousarray(Z.columns.T)), points_of(Z.columns.T, np.float64)
     reach = reach_of(rows, points.squares)
     by_differences = exact_arithmetic(kernel, reach, len(Z.columns)) == DIFFERENCES
@@ -107,7 +107,7 @@ def dense_rows(X: Rows, rows: Int64, columns: int) -> Float32:
 
 
 def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> Array:
-    """Return k(x_i, x_i) of every row, (n,), in the arithmetic of the type."""
+    """Return k(x_i, x_i) of every row, (n,), computed in this dtype."""
     squares = squares_of(X, dtype)
     out = np.zeros_like(squares) if kernel.city_block() else squares.copy()
     finish_diagonal(out, squares, single(kernel) if dtype == np.float32 else kernel)
@@ -115,7 +115,7 @@ def diagonal(X: Rows, kernel: Any, dtype: Any = np.float32) -> Array:
 
 
 def dot_products(X: Rows, Z: Points, out: Array) -> None:
-    """out[i, j] = x_i . z_j. Rows of another type than the points are converted a few at a time."""
+    """Set out[i, j] = x_i . z_j. Rows of another dtype than the points are converted a few at a time."""
     if isinstance(X, Dense):
         height = len(out) if Z.columns.dtype == X.values.dtype else CONVERTED_ROWS
         for start in range(0, len(out), max(height, 1)):
@@ -125,14 +125,14 @@ def dot_products(X: Rows, Z: Points, out: Array) -> None:
 
 
 def half_squares(X: Rows, Z: Points, out: Array) -> None:
-    """out[i, j] = -1/2 ||x_i - z_j||^2, which a product would be if the norms were 0. Sparse rows are made dense."""
+    """Set out[i, j] = -1/2 ||x_i - z_j||^2, which takes the place of a product if norms are set to 0. Sparse rows are converted to dense."""
     values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
     out[:] = 0.0
     dense_half_squares(values, Z.columns, out)
 
 
 def distances(X: Rows, Z: Points, out: Array, *, by_differences: bool = False) -> None:
-    """out[i, j] = |x_i - z_j|_1; sparse rows are made dense ``by_differences``, else the sum is |z_j|_1 and what differs."""
+    """Set out[i, j] = |x_i - z_j|_1. ``by_differences``: convert sparse rows to dense; else add corrections to |z_j|_1."""
     if isinstance(X, Dense) or by_differences:
         values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
         out[:] = 0.0
@@ -144,7 +144,7 @@ def distances(X: Rows, Z: Points, out: Array, *, by_differences: bool = False) -
 
 @compiled(fastmath=FAST)
 def finish(out: Array, sqx: Array, sqz: Array, kernel: Any) -> None:
-    """Changes ``out`` (n, m) from products, or distances, to kernel values."""
+    """Convert ``out`` (n, m) from products or distances to kernel values, in place."""
     n, m = out.shape
     for i in range(n):
         for j in range(m):
@@ -153,14 +153,17 @@ def finish(out: Array, sqx: Array, sqz: Array, kernel: Any) -> None:
 
 @compiled(fastmath=FAST)
 def finish_diagonal(out: Array, squares: Array, kernel: Any) -> None:
-    """Changes ``out`` (n,) from ||x||^2, or 0, to k(x, x)."""
+    """Convert ``out`` (n,) from ||x||^2, or 0, to k(x, x), in place."""
     for i in range(out.size):
         out[i] = kernel.similarity(out[i], squares[i], squares[i])
 
 
 @compiled(fastmath=FAST)
 def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Array, out: Array) -> None:
-    """Changes ``out`` (n, m): rows of a CSR matrix times ``columns`` (d, m). Four entries at a time: out is what costs."""
+    """Set ``out`` (n, m) to the rows of a CSR matrix times ``columns`` (d, m).
+
+    Four entries are processed at a time, because reading and writing ``out`` takes most of the time.
+    """
     n, m = out.shape
     for i in range(n):
         for j in range(m):
@@ -181,7 +184,7 @@ def sparse_products(data: Float32, indices: Int32, indptr: Int64, columns: Array
 
 @compiled(fastmath=FAST)
 def dense_distances(values: Array, columns: Array, out: Array) -> None:
-    """Adds to ``out`` (n, m): |x_ik - z_jk|, summed over k."""
+    """Add |x_ik - z_jk|, summed over k, to ``out`` (n, m)."""
     n, m = out.shape
     for i in range(n):
         for k in range(values.shape[1]):
@@ -192,7 +195,7 @@ def dense_distances(values: Array, columns: Array, out: Array) -> None:
 
 @compiled(fastmath=FAST)
 def dense_half_squares(values: Array, columns: Array, out: Array) -> None:
-    """Adds to ``out`` (n, m): -1/2 (x_ik - z_jk)^2, summed over k."""
+    """Add -1/2 (x_ik - z_jk)^2, summed over k, to ``out`` (n, m)."""
     n, m = out.shape
     for i in range(n):
         for k in range(values.shape[1]):
@@ -204,7 +207,7 @@ def dense_half_squares(values: Array, columns: Array, out: Array) -> None:
 
 @compiled(fastmath=FAST)
 def sparse_distances(data: Float32, indices: Int32, indptr: Int64, columns: Array, out: Array) -> None:
-    """Adds to ``out`` (n, m), which holds |z_j|_1: |x_ik - z_jk| - |z_jk| over the stored entries of row i."""
+    """Add |x_ik - z_jk| - |z_jk|, summed over the stored entries of row i, to ``out`` (n, m), which holds |z_j|_1."""
     n, m = out.shape
     for i in range(n):
         for p in range(indptr[i], indptr[i + 1]):

@@ -1,13 +1,13 @@
-"""What a certificate is made of when a solver knows nothing but w: an exact primal, and a dual point read off w.
+"""Sums from which a certificate is computed at given weights w: the exact primal value, and a dual point formed from w.
 
     P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i),     D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||v||^2,   v = sum a_i y_i x_i
 
-a_i = -C_i l'(m_i) is feasible for every w. By Fenchel and Young's equality l and its conjugate then agree, and
+a_i = -C_i l'(m_i) is feasible for every w. By the equality of Fenchel and Young,
 
-    P(w) - D(a) = 1/2 ||w - v||^2 = 1/2 ||grad P(w)||^2:
+    P(w) - D(a) = 1/2 ||w - v||^2 = 1/2 ||grad P(w)||^2,
 
-it closes as w nears the optimum of a smooth loss. Where l has a kink the optimum's a_i lie between the slopes on its
-two sides; the slopes of a smoothed loss, still between them, come closer. They need only be feasible.
+so that for a smooth loss the gap closes as w approaches the optimum. At a kink of l the optimal a_i lie between the slopes on both sides.
+The slopes of a smoothed loss also lie between them, so that they are feasible, and they are closer to the optimal a_i.
 """
 
 from __future__ import annotations
@@ -23,30 +23,30 @@ from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Labeled
 
 OPTIONS: Any = {"fastmath": FAST, **NOT_FROM_C}
-"""Options of functions that are compiled for each loss in its own way."""
+"""Options of functions with a different implementation for some losses."""
 JOINT = "value_slope_entropy"
-"""The method of a loss, which is smooth by itself, that gives value, slope and conjugate at once."""
+"""Name of a method of some smooth losses that computes value, slope and conjugate together."""
 
 
 class RowLoss(NamedTuple):
-    """What a row of weight s costs, C s loss(m), and the loss whose slopes are taken for dual variables."""
+    """The loss C s l(m) of a row with weight s, and the loss whose slopes are used as dual variables."""
 
     C: float
-    """The weight of the loss sum."""
+    """The weight of the sum of losses."""
     loss: Any
     """The loss l."""
     smooth: Any
-    """Its slopes are slopes of dual feasible points of ``loss``; that itself will do."""
+    """A loss whose slopes give dual points that are feasible for ``loss``: a smoothed loss, or ``loss`` itself."""
 
 
 @compiled(fastmath=FAST)
 def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
-    """What a row adds to linear and quadratic in sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is its own.
+    """Return the terms of a row in linear and quadratic of sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is that of the row.
 
-    Of a number, y, what the dual has of it is in the linear part, and so is the corner of the conjugate at 0.
+    In regression the linear term includes the term t_i a_i of the dual (target ``y``) and the kink of the conjugate at 0.
 
-    Where the conjugate is no parabola t linear is a bound of the sum for t <= 1, and the sum itself at t = 1: the conjugate is
-    convex and 0 at 0. There is nothing to gain from a larger t then, as such a loss has a box.
+    If the conjugate is not quadratic, quadratic is 0, and t linear is a lower bound of the sum for t <= 1, exact at t = 1, because the
+    conjugate is convex and 0 at 0. Larger t are not feasible, because such a loss has bounded dual variables.
     """
     if not loss.quadratic():
         return a - loss.conjugate(a, C), 0.0
@@ -58,7 +58,10 @@ def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
 
 
 def row_terms(loss: Any, smooth: Any, m: float, y: float, C: float) -> tuple[float, float, float, float, float]:
-    """C l(m), C smooth(m), a = -C smooth'(m), and the ``dual_terms`` of a; of a loss that has all of them at once, from there."""
+    """Return C l(m), C smooth(m), a = -C smooth'(m), and the two ``dual_terms`` of a.
+
+    If the loss can compute all of them together (``JOINT``), use that.
+    """
     if hasattr(loss, JOINT):
         return _joint_terms(loss, m, C)
     return _separate_terms(loss, smooth, m, y, C)
@@ -95,7 +98,7 @@ def _separate_terms(loss: Any, smooth: Any, m: float, y: float, C: float) -> tup
 
 @compiled(fastmath=FAST)
 def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple[float, float, float]:
-    """The three sums over a block that P(w) and D(t a) for every t follow from, a_i = -C s_i smooth'(m_i).
+    """Compute the three sums over a block from which P(w), and D(t a) for every t, follow; a_i = -C s_i smooth'(m_i).
 
     Given: X, y, s; w; C, l = loss, smooth.
     Changed: v, to which sum a_i y_i x_i is added.
@@ -105,7 +108,7 @@ def certify_pass(given: Labeled, w: Float64, cost: RowLoss, v: Float64) -> tuple
     C, loss, smooth = cost
     losses, linear, quadratic = 0.0, 0.0, 0.0
     for i in range(y.size):
-        C_i = C * np.float64(s[i])  # a float64 also where the pass is not compiled
+        C_i = C * np.float64(s[i])  # float64 also if the pass is not compiled
         if C_i <= 0.0:
             continue
         m = argument(loss, y[i], X.dot(i, w))

@@ -1,8 +1,8 @@
-"""The Cholesky factor of a matrix whose rows come and go: H = L L', L lower triangular, kept in the corner of a larger array.
+"""Updates of a Cholesky factor when rows are added and removed: H = L L', L lower triangular, stored in the corner of a larger array.
 
-A row more is a triangular system (``forward``); a row less leaves L with one entry above the diagonal in every later row,
-which plane rotations take away (Golub and Van Loan, *Matrix Computations*, section 6.5.4): k^2 operations either way, where
-a factorization takes k^3 / 3. No freedom is taken with the order of sums: small pivots live by it.
+To add a row, a triangular system is solved (``forward``). When a row is removed, L has one entry above the diagonal in every later row;
+plane rotations remove them (Golub and Van Loan, *Matrix Computations*, section 6.5.4). Both take about k^2 operations, while a
+factorization takes k^3 / 3. The order of sums is not changed by the compiler, because small pivots depend on it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from streamsvm.rows import Float64
 
 @compiled()
 def forward(L: Float64, k: int, x: Float64) -> None:
-    """Changes x (k,) to L^-1 x. Given: L, of which the first k rows and columns count."""
+    """Replace x (k,) by L^-1 x, where L is the leading (k, k) part of the array."""
     for i in range(k):
         row, total = L[i], x[i]
         for j in range(i):
@@ -25,7 +25,7 @@ def forward(L: Float64, k: int, x: Float64) -> None:
 
 @compiled()
 def backward(L: Float64, k: int, x: Float64) -> None:
-    """Changes x (k,) to L^-T x, row by row of L."""
+    """Replace x (k,) by L^-T x, reading L row by row."""
     for i in range(k - 1, -1, -1):
         row = L[i]
         x[i] /= row[i]
@@ -35,7 +35,7 @@ def backward(L: Float64, k: int, x: Float64) -> None:
 
 @compiled()
 def remove_row(L: Float64, k: int, gone: int) -> None:
-    """Changes L from the factor of H (k, k) to that of H without row and column ``gone``."""
+    """Change L from the factor of H (k, k) to the factor of H without row and column ``gone``."""
     for i in range(gone, k - 1):
         for j in range(i + 2):
             L[i, j] = L[i + 1, j]

@@ -1,22 +1,23 @@
-"""Frank-Wolfe on the simplex: closed formulas of one step, and the passes that carry it out.
+"""Frank-Wolfe on the simplex: closed formulas of one step, and the passes that make it.
 
     min_a  f(a) = 1/2 a'Ka     subject to  sum a = 1,  a >= 0;         g = Ka,  2f = a'g,  i = argmin g,  gap = 2f - g_i
 
-Along a direction d the best step is -g'd / d'Kd, and f falls as in ``fall``:
+Along a direction d the best step length is -g'd / d'Kd (``best_step`` also returns the decrease of f):
 
     toward i     d = e_i - a      -g'd = 2f - g_i      d'Kd = 2f - 2 g_i + K_ii              step <= 1
     away from v  d = a - e_v      -g'd = g_v - 2f      d'Kd = 2f - 2 g_v + K_vv              step <= a_v / (1 - a_v)
     swap v for i d = e_i - e_v    -g'd = g_v - g_i     d'Kd = K_ii + K_vv - 2 K_iv           step <= a_v
 
-At its longest, a step away or a swap drops v from the support. PARTAN (Frandi, Nanculef, Suykens) makes the step toward
-i, to a~ with f~, and goes on along d = a~ - b, b the iterate before a. With W = b'Ka and h = Kb the gradient at b,
+A step away or a swap of the largest length drops v from the support. PARTAN (Frandi, Nanculef, Suykens) makes the step toward i, to a~
+with the value f~, and then a step along d = a~ - b, where b is the iterate before a. With W = b'Ka and the gradient h = Kb at b,
 
     b'Ka~ = (1 - s) W + s h_i = A        g~'d = 2 (f~) - A        d'Kd = 2 f~ - 2 A + 2 f(b)
 
     f+ = (1 + m)^2 f~ - m (1 + m) A + m^2 f(b)          W+ = a'Ka+ = (1 + m) ((1 - s) 2f + s g_i) - m W
 
-for the step m, cut where the first component reaches 0 (and at -1, which is b itself). The paper's (9) and (11) - (15)
-hold as printed for f = -1/2 a'Ka, which its algorithm 2 maximizes; here, as in its (5), (6) and (10), f = 1/2 a'Ka is minimized.
+for a step length m, which is limited by the first component that reaches 0 (and by -1, where the result is b). The paper's (9) and
+(11) - (15) hold as printed for f = -1/2 a'Ka, which its algorithm 2 maximizes; here, as in its (5), (6) and (10), f = 1/2 a'Ka is
+minimized.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ FLAT = 1e-15
 
 
 class LineStep(NamedTuple):
-    """The length of a step, and by how much f falls."""
+    """The length of a step, and the decrease of f."""
 
     length: float
     fall: float
 
 
 def best_step(descent: float, curvature: float, most: float) -> LineStep:
-    """Return the exact line search; descent is -g'd, curvature d'Kd."""
+    """Return the step of the exact line search, of length at most ``most``; descent is -g'd, curvature is d'Kd."""
     length = min(max(descent / max(curvature, FLAT), 0.0), most)
     return LineStep(length, length * descent - 0.5 * length * length * curvature)
 
@@ -58,7 +59,7 @@ def toward_value(f: float, g_i: float, K_ii: float, length: float) -> float:
 
 
 def away_room(a_v: float) -> float:
-    """Return the length of the step away from vertex v that leaves it no weight; 0 where it has all there is."""
+    """Return the length of the step away from vertex v after which its weight is 0; 0 if v has all the weight."""
     return a_v / (1.0 - a_v) if a_v < 1.0 else 0.0
 
 
@@ -74,17 +75,18 @@ def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> LineStep:
 
 @saved_as("simplex.tangent")
 class Tangent(NamedTuple):
-    """What PARTAN carries from step to step."""
+    """The state of PARTAN between two steps."""
 
     before: float
-    """The value f of the iterate before."""
+    """The value f of the previous iterate b."""
     W: float
-    """b'Ka, for the iterate a and the one before, b."""
+    """b'Ka, for the iterate a and the previous iterate b."""
 
 
 def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float:
-    """Return m, exact along a~ - b within [-1, most]; 0 where rounding leaves no curvature, because a~ is the better
-    point then.
+    """Return the step length m of the exact line search along a~ - b within [-1, most].
+
+    Return 0 if the curvature is lost to rounding: then a~ is the better point.
     """
     curvature = 2.0 * (f_mid - A + tangent.before)
     if curvature <= FLAT:
@@ -99,14 +101,14 @@ def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
 
 @compiled(fastmath=FAST)
 def lowest(g: Float64) -> int:
-    """Return argmin g, found in stripes: a loop without branches finds which, a short one where."""
+    """Return argmin g: a loop without branches finds the stripe that contains it, a short loop its place in the stripe."""
     best, stripe = np.inf, 0
     for start in range(0, g.size, 128):
-        found = np.inf
+        stripe_best = np.inf
         for t in range(start, min(start + 128, g.size)):
-            found = min(found, g[t])
-        if found < best:
-            best, stripe = found, start
+            stripe_best = min(stripe_best, g[t])
+        if stripe_best < best:
+            best, stripe = stripe_best, start
     place = stripe
     for t in range(stripe, min(stripe + 128, g.size)):
         if g[t] < g[place]:
@@ -126,7 +128,7 @@ def highest(g: Float64, a: Float64) -> int:
 
 @compiled(fastmath=FAST)
 def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) -> None:
-    """Step along a vertex: a *= keep, g = keep g + share column. The vertex's own a is the caller's."""
+    """Make a step along a vertex: a *= keep, g = keep g + share column. The caller updates the vertex's own component of a."""
     for t in range(a.size):
         a[t] *= keep
         g[t] = keep * g[t] + share * column[t]
@@ -134,14 +136,14 @@ def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) ->
 
 @compiled(fastmath=FAST)
 def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
-    """Move weight between two vertices: g += length (K_i - K_v), in float64 whatever the columns are."""
+    """Move weight between two vertices: g += length (K_i - K_v), computed in float64 for columns of any dtype."""
     for t in range(g.size):
         g[t] += length * (np.float64(gains[t]) - np.float64(loses[t]))
 
 
 @compiled(fastmath=FAST)
 def extrapolate(a: Float64, g: Float64, b: Float64, h: Float64, old_a: Float64, old_g: Float64, m: float) -> None:
-    """a, g = (1 + m) (a, g) - m (b, h); b, h become what a, g were before the step toward, ``old_a`` and ``old_g``."""
+    """Make the PARTAN step: set (a, g) to (1 + m) (a, g) - m (b, h), and then (b, h) to (old_a, old_g), the iterate before both steps."""
     for t in range(a.size):
         a[t] = max((1.0 + m) * a[t] - m * b[t], 0.0)
         g[t] = (1.0 + m) * g[t] - m * h[t]

@@ -1,26 +1,26 @@
-"""Passes of an interior point over rows in memory: Newton steps of all rows, and rows on the central path.
+"""Passes of an interior point method over rows in memory: Newton steps of all rows, and points of the central path.
 
-With m_i = y_i x_i.w, C_i = C s_i, upper bounds U_i and multipliers lower_i, upper_i > 0 of 0 <= a_i <= U_i
-the optimum is where w = sum_i a_i y_i x_i and, for every row,
+With m_i = y_i x_i.w, C_i = C s_i, upper bounds U_i and multipliers lower_i, upper_i > 0 of 0 <= a_i <= U_i,
+the optimality conditions are w = sum_i a_i y_i x_i and, for every row,
 
     1 - conjugate'(a_i) - m_i + lower_i - upper_i = 0,      lower_i a_i = 0,      upper_i (U_i - a_i) = 0.
 
-A Newton step towards products equal to a target instead of 0, with da_i eliminated last, is
+A Newton step towards complementarity products equal to a target instead of 0, with da_i eliminated last, is
 
     theta_i = 1 / (conjugate'' + lower_i / a_i + upper_i / (U_i - a_i)),      da_i = theta_i (right_i - y_i x_i.dw),
 
-where right_i collects the residuals (``system_pass``), and what is left to solve is (I + X' diag(theta) X) dw = X' (y theta right) + v - w.
-The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the products of an affine step from the targets, as far as
-that step can be taken (Colombo and Gondzio, Computational Optimization and Applications 2008); the affine multiplier steps
-follow from its da alone. Reference: Ferris and Munson, SIAM J. Optimization 2003.
+where right_i is the sum of the residuals (``system_pass``). The remaining system is (I + X' diag(theta) X) dw = X' (y theta right) + v - w.
+The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the second-order products of an affine step from the
+targets, weighted by the length of that step (Colombo and Gondzio, Computational Optimization and Applications 2008). The affine steps of
+the multipliers follow from its da. Reference: Ferris and Munson, SIAM J. Optimization 2003.
 
 **Central path**: for given margins, dual variables in closed form. With z_i = 1 - conjugate'(0) - m_i and a target t_i = t s_i for both complementarity products, a_i is the root in (0, U_i) of
 
     z_i - curvature_i a_i + t_i / a_i - t_i / (U_i - a_i) = 0,        lower_i = t_i / a_i,      upper_i = t_i / (U_i - a_i).
 
-A quadratic where the conjugate is a line (the hinge) or where there is no upper bound (the squared hinge), else solved by Newton's
-method. w is then the minimum of a smooth convex function of w alone, 1/2 ||w||^2 plus what has the slopes -a_i in m_i: the
-minimum is where w = sum_i a_i y_i x_i.
+It is a quadratic equation if the conjugate is linear (the hinge) or if there is no upper bound (the squared hinge); else it is solved by
+Newton's method. w then minimizes a smooth convex function of w alone: 1/2 ||w||^2 plus a sum over rows of functions of m_i with the
+slopes -a_i. At the minimum w = sum_i a_i y_i x_i.
 """
 
 from __future__ import annotations
@@ -38,43 +38,43 @@ from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64
 
 LEAST = 1e-150
-"""The least dual variable: its square is a number too."""
+"""The smallest dual variable; its square does not underflow."""
 ROOT_STEPS = 60
-"""Steps of Newton's method for a root at most; it needs about five."""
+"""Largest number of steps of Newton's method for a root; about five suffice."""
 ROOT_PRECISION = 1e-14
-"""Newton's method for a root ends where a is as precise as this, relative to itself."""
+"""Relative precision of a at which Newton's method for a root ends."""
 
 
 @saved_as("newton.interior")
 class Interior(NamedTuple):
-    """Dual variables a_i strictly inside their bounds and the multipliers of the bounds; all float64 (n,)."""
+    """Dual variables a_i strictly within their bounds, and the multipliers of the bounds; all float64 (n,)."""
 
     a: Float64
     """The dual variables."""
     below: Float64
-    """Of the lower bound 0."""
+    """The multipliers of the lower bound 0."""
     above: Float64
-    """Of the upper bound; 0 where there is no upper bound."""
+    """The multipliers of the upper bound; 0 if there is no upper bound."""
 
 
 class Aim(NamedTuple):
-    """Where a step is to lead."""
+    """The aim of a step."""
 
     target: float
-    """Of every complementarity product."""
+    """The target of every complementarity product."""
     correction: float
-    """The weight of the second-order correction, at most 1: how much of an affine step can be taken."""
+    """The weight of the second-order correction, at most 1: the length of the affine step."""
 
 
 @compiled(fastmath=FAST)
 def inside(a: float, bound: float) -> float:
-    """Return a, or what is next to it inside (0, bound) where rounding has taken it to an end; bound may be inf."""
+    """Return a; if rounding has moved it to an end of (0, bound), the number next to that end. bound may be inf."""
     return max(min(a, bound * (1.0 - 2.0**-52)), min(LEAST, 0.5 * bound))
 
 
 @compiled(fastmath=FAST)
 def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tuple[float, float]:
-    """What the two complementarity products of a row are to change by, second-order correction included."""
+    """Return the changes aimed at for the two complementarity products of a row, second-order correction included."""
     a, lower, upper = at.a[i], at.below[i], at.above[i]
     second = aim.correction * affine
     low = aim.target - lower * a + second * lower * (1.0 + affine / a)
@@ -86,7 +86,7 @@ def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tupl
 def system_pass(
     rows: RowTerms, f: Float64, at: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
 ) -> None:
-    """Changes theta, right (n,). ``affine`` (n,): da of the affine step, or zeros."""
+    """Compute theta and right (n,) of a Newton step. ``affine`` (n,): da of the affine step, or zeros. Changed: theta, right."""
     y, s, C, loss = rows
     for i in range(y.size):
         C_i = C * s[i]
@@ -114,7 +114,10 @@ def step_pass(
     df: Float64,
     da: Float64,
 ) -> float:
-    """Changes da (n,), which may be ``affine`` itself; returns the longest step, at most 1, that stays inside."""
+    """Compute the steps da (n,) of the dual variables; return the longest step, at most 1, that stays within the bounds.
+
+    Changed: da, which may be the array ``affine``.
+    """
     y, s, C, loss = rows
     longest = 1.0
     for i in range(y.size):
@@ -142,7 +145,7 @@ def step_pass(
 
 @compiled(fastmath=FAST)
 def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) -> float:
-    """The sum of all complementarity products after so much of an affine step."""
+    """Return the sum of all complementarity products after an affine step of the given length."""
     y, s, C, loss = rows
     total = 0.0
     for i in range(y.size):
@@ -158,7 +161,7 @@ def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) ->
 
 @compiled(fastmath=FAST)
 def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float64, length: float) -> None:
-    """Changes ``at``: moves along da and the multiplier steps that go with it."""
+    """Make a step of the given length along da and the corresponding steps of the multipliers. Changed: ``at``."""
     y, s, C, loss = rows
     a, lower, upper = at
     for i in range(y.size):
@@ -175,7 +178,7 @@ def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float
 
 @compiled(fastmath=FAST)
 def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tuple[float, float, float, float]:
-    """Changes slopes (n,) to a_i y_i. Returned: sum C_i l(m_i), linear and quadratic of the dual, all complementarity products."""
+    """Set slopes (n,) to a_i y_i; return sum C_i l(m_i), linear and quadratic of the dual, and the sum of the complementarity products."""
     y, s, C, loss = rows
     losses, linear, quadratic, products = 0.0, 0.0, 0.0, 0.0
     for i in range(y.size):
@@ -200,12 +203,12 @@ def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tup
 
 @compiled(fastmath=FAST)
 def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
-    """The root in (0, bound / 2] of z - curvature a + t / a - t / (bound - a), z at most curvature bound / 2.
+    """Return the root a in (0, bound / 2] of z - curvature a + t / a - t / (bound - a), where z is at most curvature bound / 2.
 
-    Times a it is concave: Newton's method comes down to the root from anywhere above it.
+    Multiplied by a, the function is concave, so that Newton's method decreases monotonically to the root from any larger start.
     """
     a = 0.5 * bound
-    if z <= 0.0:  # the root where there is no curvature
+    if z <= 0.0:  # start at the root of the equation without curvature
         a = 2.0 * t * bound / (2.0 * t - z * bound + np.sqrt(z * z * bound * bound + 4.0 * t * t))
     if curvature == 0.0:
         return a
@@ -221,7 +224,7 @@ def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
 
 @compiled(fastmath=FAST)
 def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
-    """Return the root a in (0, bound) of the central path's equation, and bound - a, neither of them by a difference."""
+    """Return the root a in (0, bound) of the equation of the central path, and bound - a; the smaller one has no cancellation error."""
     if bound == np.inf:
         root = np.sqrt(z * z + 4.0 * curvature * t)
         return (0.5 * (z + root) / curvature if z > 0.0 else 2.0 * t / (root - z)), np.inf
@@ -234,7 +237,7 @@ def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, 
 
 @compiled(fastmath=FAST)
 def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None:
-    """Changes ``at`` to the point of the central path that goes with margins y f; ``target`` is t of a row of weight 1."""
+    """Set ``at`` to the point of the central path for margins y f; ``target`` is t for a row with weight 1."""
     y, s, C, loss = rows
     a, lower, upper = at
     a[:] = 0.0
@@ -254,16 +257,16 @@ def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None
 
 @compiled(fastmath=FAST)
 def center_line_pass(rows: RowTerms, f: Float64, df: Float64, target: float, step: float) -> tuple[float, float]:
-    """First and second derivative along f + step df of the function with the slopes -a_i."""
+    """Return the first and the second derivative, along f + step df, of the sum of functions with the slopes -a_i."""
     y, s, C, loss = rows
     slope, curvature = 0.0, 0.0
     for i in range(y.size):
         C_i = C * s[i]
         if C_i <= 0.0:
             continue
-        bend, t = loss.curvature(C_i), target * s[i]
+        ridge, t = loss.curvature(C_i), target * s[i]
         z = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * (f[i] + step * df[i])
-        a, room = central(z, t, loss.upper(C_i), bend)
+        a, room = central(z, t, loss.upper(C_i), ridge)
         slope -= a * y[i] * df[i]
-        curvature += df[i] * df[i] / (bend + t / a / a + (t / room / room if room < np.inf else 0.0))
+        curvature += df[i] * df[i] / (ridge + t / a / a + (t / room / room if room < np.inf else 0.0))
     return slope, curvature

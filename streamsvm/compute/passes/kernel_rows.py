@@ -1,15 +1,16 @@
-"""The rows of a block as coordinates of a kernel solver's problem, and their losses. Float64 throughout.
+"""The rows of a block as coordinates of a kernel solver's problem, and their losses, in float64.
 
-A row's coordinate is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual of the loss (``losses``) is
+The coordinate of a row is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual problem (``losses``) is
 
     min_x  1/2 x'Kx + sum_i conjugate(y_i x_i, C_i) - sum_i y_i x_i,      low_i <= x_i <= high_i,
 
-a quadratic with linear part p_i = y_i (1 - conjugate'(0, C_i)) and ridge_i = conjugate'' beside K; its negative gradient
-is v_i = p_i - f_i - ridge_i x_i.
+a quadratic problem with linear term p_i = y_i (1 - conjugate'(0, C_i)), and with ridge_i = conjugate'' added to the diagonal of K. Its
+negative gradient is v_i = p_i - f_i - ridge_i x_i.
 
-For regression the coordinate is x_i = a_i, of either sign, and the conjugate has a corner at 0: on the right
-p_i = t_i + 1 - conjugate'(0+), on the left t_i + 1 - conjugate'(0-). A row is shown on the side where its x_i is, low_i or high_i being 0;
-at 0 on that on which it could move with v = b: the right where t_i > f_i + b. ``beyond_corner`` returns v on the other side of 0.
+In regression the coordinate is x_i = a_i, of either sign, and the conjugate has a kink at 0: on its right p_i = t_i + 1 - conjugate'(0+),
+on its left t_i + 1 - conjugate'(0-). The coordinates describe a row on one side of 0, so that low_i or high_i is 0: on the side of its
+x_i, or if x_i = 0, on the side to which it could move with v = b, which is the right if t_i > f_i + b. ``beyond_corner`` returns v on the
+other side of 0.
 """
 
 from __future__ import annotations
@@ -43,7 +44,10 @@ class Coordinates(NamedTuple):
 
 @compiled(fastmath=FAST)
 def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLoss, intercept: float) -> Coordinates:
-    """Return the coordinates of rows with these targets, weights, a and f, and b = ``intercept``. A row of weight 0 is fixed at 0."""
+    """Return the coordinates of rows with targets y, weights s, dual variables alpha and decision values f; b = ``intercept``.
+
+    A row with weight 0 is fixed at 0.
+    """
     C, loss, _ = cost
     x, low, high, p, ridge = np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), np.zeros(y.size), ridges(s, C, loss)
     for i in range(y.size):
@@ -64,9 +68,9 @@ def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLos
 
 @compiled(fastmath=FAST)
 def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
-    """Return the largest v of rows that may grow from 0 to the right, and the least of those that may shrink to the left.
+    """Return the largest v of rows at 0 that may increase, and the smallest v of rows at 0 that may decrease.
 
-    For regression, of the rows that are shown on the other side of 0; -inf and inf where there is none.
+    Only in regression, over the rows that ``given`` describes on the other side of 0; -inf and inf if there is none.
     """
     top, bottom = -np.inf, np.inf
     jump = loss.conjugate_slope(0.0, 1.0) - left_slope(loss, 0.0, 1.0)
@@ -81,7 +85,7 @@ def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
 
 @compiled(fastmath=FAST)
 def ridges(s: Float32, C: float, loss: Any) -> Float64:
-    """Return the ridge of every row (n,); 0 for a row of weight 0."""
+    """Return the ridge of every row (n,); 0 for a row with weight 0."""
     out = np.zeros(s.size)
     for i in range(s.size):
         if s[i] > 0.0:
@@ -91,7 +95,7 @@ def ridges(s: Float32, C: float, loss: Any) -> Float64:
 
 @compiled(fastmath=FAST)
 def largest_loss(loss: Any, m: float, slack: float) -> float:
-    """Return the largest l at most ``slack`` from m: that on the left of a margin, or at one end for a residual."""
+    """Return the largest loss l within ``slack`` of m: at m - slack for a margin, at either end for a residual."""
     if loss.numeric():
         return max(loss.value(m - slack), loss.value(m + slack))
     return loss.value(m - slack)
@@ -101,7 +105,10 @@ def largest_loss(loss: Any, m: float, slack: float) -> float:
 def sum_shifted_losses(
     f: Float64, y: Targets, s: Float32, cost: RowLoss, slack: float, shifts: Float64, out: Float64
 ) -> None:
-    """Add to out[k] sum_i C s_i l(m_i), the largest with f_i + shifts_k off by ``slack``: losses for several intercepts at once."""
+    """Add sum_i C s_i l(m_i) at decision values f_i + shifts_k to out[k], for several intercepts at once.
+
+    Each l(m_i) is the largest loss if the decision value has an error of at most ``slack``.
+    """
     C, loss, _ = cost
     for i in range(y.size):
         C_i = C * np.float64(s[i])
@@ -111,7 +118,7 @@ def sum_shifted_losses(
 
 @compiled(fastmath=FAST)
 def in_reach_of_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
-    """Return which rows (n,) would cost something if their margins y_i f_i were less, or residuals more, by ``slack``."""
+    """Return for each row (n,) whether its loss can be above 0 if f_i has an error of at most ``slack``."""
     out = np.empty(y.size, np.bool_)
     for i in range(y.size):
         out[i] = largest_loss(loss, argument(loss, y[i], f[i]), slack) > 0.0

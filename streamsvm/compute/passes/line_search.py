@@ -4,8 +4,8 @@
 
     losses_j = sum_i C_i l(m_i(t_j)),    gains_j = sum_i (a_i - conjugate(a_i)),    v_j = sum_i a_i y_i x_i,    a_i = -C_i l'(m_i(t_j))
 
-Most rows have the same slope at all t_j and are added to one sum. Rows whose slopes differ are added to a sum for each t_j: a
-difference from v_0 would lose what is small beside it, and slopes of losses without a box grow with the length of the segment.
+Most rows have the same slope at all t_j and are added to one sum. Rows with different slopes are added to one sum for each t_j. (Sums of
+differences from v_0 would be inaccurate if they are small compared with v_0, and unbounded slopes grow with the length of the segment.)
 
 **Values at many steps** (``breakpoints_pass``), for losses that are piecewise linear, exact on a grid of t:
 
@@ -13,7 +13,7 @@ difference from v_0 would lose what is small beside it, and slopes of losses wit
 
 for the hinge. In regression a row has two such terms, one for each side of the tube: r_i = -e - m_i, d_i = df_i, and r_i = m_i - e,
 d_i = -df_i. A term is linear on one side of its breakpoint r_i / d_i and 0 on the other. Sorting all breakpoints gives the exact
-minimum (Franc and Sonnenburg, JMLR 10, 2009, section 3.2) but needs a number per row; binned by the grid, they are a few sums.
+minimum (Franc and Sonnenburg, JMLR 10, 2009, section 3.2) but needs a number for each row; binned by the grid, a few sums suffice.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from streamsvm.rows import Float32, Float64, Labeled, Targets
 
 
 class Line(NamedTuple):
-    """The segment, and the objective's loss sum."""
+    """A segment, and the sum of losses along it."""
 
     w: Float64
-    """(p,) its starting point."""
+    """(p,) the start of the segment."""
     d: Float64
     """(p,) its direction."""
     steps: Float64
@@ -63,7 +63,7 @@ class LineSums(NamedTuple):
 
 @compiled(fastmath=FAST)
 def segment_pass(given: Labeled, line: Line, f: Float64, df: Float64, sums: LineSums) -> None:
-    """Given: X, y, s; the line. Changed: f (n,) = X w, df (n,) = X d, and the sums."""
+    """Add the rows of a block to the sums at all steps. Given: X, y, s; the line. Changed: f (n,) = X w, df (n,) = X d, and the sums."""
     X, y, s = given
     w, d, steps, C, loss = line
     losses, gains, v, low, apart, lows = sums
@@ -104,10 +104,10 @@ def _add_line(cost: float, r: float, d: float, grid: Float64, sums: Float64) -> 
 def breakpoints_pass(
     y: Targets, s: Float32, f: Float64, df: Float64, cost: RowLoss, grid: Float64, sums: Float64
 ) -> None:
-    """Given: y, s, f = X w and df = X d (n,); C, l = loss; the t (J,), rising from 0. Changed: sums (2, J + 1, 2).
+    """Add the terms max(0, r - t d) of rows to sums, binned by their breakpoints.
 
-    A line adds (C_i r_i, C_i d_i) to sums[0, e] if it has a loss at t_j for all j < e and none beyond, to sums[1, e] if for
-    all j >= e.
+    Given: y, s, f = X w and df = X d (n,); C, l = loss; the t_j (J,), ascending from 0. Changed: sums (2, J + 1, 2). A term is added as
+    (C_i r_i, C_i d_i) to sums[0, e] if it is above 0 at t_j exactly for j < e, and to sums[1, e] if exactly for j >= e.
     """
     C, loss, _ = cost
     for i in range(y.size):

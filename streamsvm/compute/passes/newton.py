@@ -1,11 +1,11 @@
-"""What a second-order step needs of a block: sums at a point, second derivatives, and sums of squares of columns.
+"""Sums over a block for second-order steps: values and gradients at a point, second derivatives, and sums of squares of columns.
 
-With f_i = w.x_i, m_i = y_i f_i and C_i = C s_i, for a smooth loss h (the problem's own, or a rounded one of it):
+With f_i = w.x_i, m_i = y_i f_i and C_i = C s_i, for a smooth loss h (that of the problem, or a smoothed version of it):
 
     slopes_i = -C_i h'(m_i) y_i         so that grad = w - X' slopes
     second_derivatives_i = C_i h''(m_i)   so that the Hessian is I + X' diag(second_derivatives) X
 
-and a_i = -C_i h'(m_i) is a feasible dual point of the problem's own loss l (``compute.passes.certificate``).
+and a_i = -C_i h'(m_i) is a feasible dual point of the problem with its loss l (``compute.passes.certificate``).
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Labeled, Rows, T
 def look_pass(
     given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64, low: Float64
 ) -> tuple[float, float, float, float]:
-    """The sums of ``slopes_pass`` and X' slopes, each row read once. Given: X, y, s, w, C, l = loss, h = smooth.
+    """Compute the sums of ``slopes_pass`` and X' slopes, reading each row once. Given: X, y, s, w, C, l = loss, h = smooth.
 
-    Changed: f (n,) = X w; v + low, to which X' slopes is added.
+    Changed: f (n,) = X w; v + low (p,), to which X' slopes is added; ``low`` accumulates the rounding errors. Returned: as ``slopes_pass``.
     """
     X, y, s = given
     C, loss, smooth = cost
@@ -52,9 +52,10 @@ def look_pass(
 def slopes_pass(
     y: Targets, s: Float32 | Float64, f: Float64, cost: RowLoss, slopes: Float64, second_derivatives: Float64
 ) -> tuple[float, float, float, float]:
-    """Given: y, s, f, C, l = loss, h = smooth. Changed: slopes, second_derivatives (n,).
+    """Compute slopes, second derivatives and the sums of a certificate from decision values f (n,).
 
-    Returned: sum C_i l(m_i), sum C_i h(m_i), and linear, quadratic of the dual as ``certify_pass`` has them.
+    Given: y, s, f, C, l = loss, h = smooth. Changed: slopes, second_derivatives (n,).
+    Returned: sum C_i l(m_i), sum C_i h(m_i), and linear, quadratic of the dual as in ``certify_pass``.
     """
     C, loss, smooth = cost
     losses, smoothed, linear, quadratic = 0.0, 0.0, 0.0, 0.0
@@ -78,7 +79,7 @@ def slopes_pass(
 def second_derivatives_pass(
     y: Targets, s: Float32 | Float64, f: Float64, C: float, smooth: Any, second_derivatives: Float64
 ) -> None:
-    """Those of ``slopes_pass`` alone."""
+    """Set second_derivatives (n,) as ``slopes_pass`` does, and nothing else."""
     for i in range(y.size):
         second_derivatives[i] = 0.0
         C_i = C * np.float64(s[i])
@@ -90,7 +91,7 @@ def second_derivatives_pass(
 def trial_pass(
     y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, steps: Float64
 ) -> Float64:
-    """sum_i C_i h(y_i (f_i + steps_k df_i)) for every k: several step lengths on one reading."""
+    """Return sum_i C_i h(y_i (f_i + steps_k df_i)) for every step length steps_k, (steps,)."""
     values = np.zeros(steps.size)
     for i in range(y.size):
         C_i = C * s[i]
@@ -100,7 +101,7 @@ def trial_pass(
 
 
 def squares(X: Rows, a: Float64, columns: int) -> Float64:
-    """sum_i a_i x_ij^2 (p,)."""
+    """Return sum_i a_i x_ij^2 for every column j (p,), the constant feature included."""
     out = np.zeros(columns + 1)
     if isinstance(X, CSR):
         _sparse_squares(X.data, X.indices, X.indptr, a, out)

@@ -1,14 +1,14 @@
-"""Dual coordinate descent with frequent columns held near a center: one sweep over sparse rows, and what it needs of them.
+"""Dual coordinate descent with a proximal term on frequent columns: one sweep over sparse rows, and the preparation of the rows.
 
     max_a  sum_i (a_i - conjugate(a_i)) - 1/2 (v + M c)' (I + M)^-1 (v + M c),     v = sum_i a_i y_i x_i,     0 <= a_i <= U_i
 
-is the dual of P(w) + 1/2 (w - c)' M (w - c), and w = (I + M)^-1 (v + M c). M is a full matrix among a few ``full`` columns, diagonal
-among all others. With I + M = L L' among the former, z_i = L^-1 x_i (full columns only) and u = L' w, a decision value is
+is the dual of P(w) + 1/2 (w - c)' M (w - c), and w = (I + M)^-1 (v + M c). M is a full matrix among a few ``full`` columns, and diagonal
+for all other columns. Let I + M = L L' on the full columns, z_i = L^-1 x_i (full columns only) and u = L' w. A decision value is
 u.z_i + sum over the other columns of w_j x_ij, and
 
     a_i <- clip(a_i - G / Q, 0, U_i),     G = y_i f_i - 1 + conjugate'(a_i),     Q = ||z_i||^2 + sum_j x_ij^2 / (1 + M_jj) + conjugate'',
 
-after which u moves by da y_i z_i and w_j by da y_i x_ij / (1 + M_jj). For conjugates that are parabolas or lines.
+after which u changes by da y_i z_i, and w_j by da y_i x_ij / (1 + M_jj). For quadratic and linear conjugates.
 """
 
 from __future__ import annotations
@@ -27,13 +27,12 @@ class MetricRows(NamedTuple):
     """Sparse rows in the metric I + M."""
 
     X: CSR
-    """The rows."""
     place: Int32
-    """(p,) where a column is among the full ones, or -1; the constant is the last of them."""
+    """(p,) the place of each column among the full ones, or -1; the constant feature is the last full column."""
     shrink: Float64
-    """(p,) 1 / (1 + M_jj) of the other columns."""
+    """(p,) 1 / (1 + M_jj) for the other columns."""
     full: Float32
-    """(n, k) z_i."""
+    """(n, k) the rows z_i."""
     squares: Float64
     """(n,) Q without conjugate''."""
 
@@ -44,14 +43,14 @@ def _whiten(
 ) -> None:
     k = inverse.shape[0]
     for i in range(indptr.size - 1):
-        found = np.zeros(k)
+        z = np.zeros(k)
         for p in range(indptr[i], indptr[i + 1]):
             c = place[np.uint32(indices[p])]
             if c >= 0:
                 for r in range(c, k):
-                    found[r] += inverse[r, c] * data[p]
+                    z[r] += inverse[r, c] * data[p]
         for r in range(k):
-            out[i, r] = found[r] + inverse[r, k - 1] * bias
+            out[i, r] = z[r] + inverse[r, k - 1] * bias
 
 
 @compiled(fastmath=FAST)
@@ -70,14 +69,14 @@ def _squares(
 
 
 def row_squares(X: CSR, place: Int32, shrink: Float64, full: Float32) -> Float64:
-    """||z_i||^2 + sum over the other columns of shrink_j x_ij^2, (n,)."""
+    """Return ||z_i||^2 + sum over the other columns of shrink_j x_ij^2, (n,)."""
     out = np.empty(len(X.indptr) - 1)
     _squares(X.data, X.indices, X.indptr, place, shrink, full, out)
     return out
 
 
 def metric_rows(X: CSR, place: Int32, shrink: Float64, inverse: Float64) -> MetricRows:
-    """The rows, with z_i = ``inverse`` x_i, ``inverse`` = L^-1 (k, k) lower triangular."""
+    """Return the rows in the metric I + M; ``inverse`` is L^-1 (k, k), lower triangular."""
     full = np.empty((len(X.indptr) - 1, len(inverse)), np.float32)
     _whiten(X.data, X.indices, X.indptr, X.bias, place, inverse, full)
     return MetricRows(X, place, shrink, full, row_squares(X, place, shrink, full))
@@ -85,7 +84,7 @@ def metric_rows(X: CSR, place: Int32, shrink: Float64, inverse: Float64) -> Metr
 
 @compiled(fastmath=FAST)
 def _decision(part: Float32, where: Int32, z: Float32, place: Int32, w: Float64, u: Float64) -> float:
-    """The decision value of a row with entries ``part`` in columns ``where``."""
+    """Return the decision value of a row with entries ``part`` in columns ``where``."""
     f = 0.0
     for p in range(part.size):
         j = np.uint32(where[p])
@@ -100,7 +99,7 @@ def _decision(part: Float32, where: Int32, z: Float32, place: Int32, w: Float64,
 def _add(
     change: float, part: Float32, where: Int32, z: Float32, place: Int32, shrink: Float64, w: Float64, u: Float64
 ) -> None:
-    """Changes w and u by what a change of a_i y_i adds."""
+    """Update w and u after ``change``, a change of a_i y_i."""
     for p in range(part.size):
         j = np.uint32(where[p])
         if place[j] < 0:
@@ -115,8 +114,8 @@ def proximal_sweep(
 ) -> int:
     """Sweep over the first ``count`` rows of ``order``.
 
-    Changed: a (n,), w (p,) but for the full columns, u (k,), and order, whose first entries become the rows worth another visit.
-    Returned: how many those are.
+    Changed: a (n,), w (p,) except for the full columns, u (k,), and order, whose first entries become the rows that need further visits.
+    Returned: the number of these rows.
     """
     X, place, shrink, full, squares = rows
     y, s, C, loss = terms
@@ -134,7 +133,7 @@ def proximal_sweep(
         Q = squares[i] + loss.curvature(C_i)
         if Q > 0.0:
             a[i] = min(max(before - G / Q, 0.0), top)
-        else:  # an empty row: the dual is a line
+        else:  # an empty row: the dual is linear
             a[i] = top if G < 0.0 else before
         if a[i] != before:
             _add((a[i] - before) * y[i], part, where, full[i], place, shrink, w, u)

@@ -1,4 +1,4 @@
-"""What second-order methods on rows in memory need of them: Hessian products, blocks of the Hessian, descent on some columns."""
+"""Passes of second-order methods over rows in memory: Hessian products, blocks of the Hessian, coordinate descent on some columns."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.targets import argument, change
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Rows, Targets
 
-TRIALS = 20
-"""Points at most at which a root is looked for."""
+MAX_TRIALS = 20
+"""Largest number of points at which the slope is evaluated to find a root."""
 ENOUGH = 1e-3
-"""The search ends where the slope has fallen to this share of the first one."""
+"""The search for a root ends when the slope has fallen to this fraction of its first value."""
 
 
 class RowTerms(NamedTuple):
-    """What a row adds to the problem: its sign, its weight, and C times the loss."""
+    """The terms of rows in the objective: C s_i l(m_i)."""
 
     y: Targets
-    """The sign of each row, or its number, (n,)."""
+    """The target of each row, (n,): its sign, or in regression its number."""
     s: Float64
     """The weight of each row, (n,)."""
     C: float
-    """What the sum of losses is multiplied by."""
+    """The factor of the sum of losses."""
     loss: Any
-    """The record of the loss."""
+    """The loss l."""
 
 
 @compiled(fastmath=FAST)
 def hessian_product(X: Rows, h: Float64, d: Float64, out: Float64) -> int:
-    """Adds X' diag(h) X d to ``out`` (p,), each row read once; returns how many rows have h_i > 0."""
+    """Add X' diag(h) X d to ``out`` (p,), reading each row once; return the number of rows with h_i > 0."""
     count = 0
     for i in range(h.size):
         if h[i] != 0.0:
@@ -46,10 +46,10 @@ def hessian_product(X: Rows, h: Float64, d: Float64, out: Float64) -> int:
 def sparse_block(
     data: Float32, indices: Int32, indptr: Int64, bias: float, h: Float64, place: Int32, out: Float64
 ) -> None:
-    """Adds to the lower triangle of ``out`` (k, k): sum_i h_i z_i z_i', z_i the entries of row i that have a place in it.
+    """Add sum_i h_i z_i z_i' to the lower triangle of ``out`` (k, k), where z_i has the entries of row i in the columns of the block.
 
-    ``place`` (p,): where a column is in the block, or -1; the last one is that of the constant feature. Entries are sorted by place
-    as they come, so that one triangle is written whatever the order of the columns.
+    ``place`` (p,): the place of each column in the block, or -1; its last item belongs to the constant feature. Each product is added at
+    (larger place, smaller place), so that only one triangle is written whatever the order of the columns.
     """
     where, values = np.empty(place.size, np.int32), np.empty(place.size)
     last = place[place.size - 1]
@@ -76,7 +76,7 @@ def sparse_block(
 def line_pass(
     y: Targets, s: Float32 | Float64, f: Float64, df: Float64, C: float, smooth: Any, t: float
 ) -> tuple[float, float]:
-    """First and second derivative of sum_i C s_i h(y_i (f_i + t df_i)) with respect to t."""
+    """Return the first and the second derivative of sum_i C s_i h(y_i (f_i + t df_i)) with respect to t."""
     slope, curvature = 0.0, 0.0
     for i in range(y.size):
         C_i = C * s[i]
@@ -88,14 +88,14 @@ def line_pass(
 
 
 class StoredColumns(NamedTuple):
-    """Some columns of rows: entry k of column c is row ``rows[k]``, value ``data[k]``, start[c] <= k < start[c + 1]."""
+    """Some columns of rows, stored by column: the entries k of column c, start[c] <= k < start[c + 1], are data[k] in row rows[k]."""
 
     number: Int64
-    """The component of w each belongs to, (c,)."""
+    """The component of w of each column, (c,)."""
     start: Int64
-    """Where each begins, (c + 1,)."""
+    """The position of the first entry of each column, (c + 1,)."""
     rows: Int32
-    """The row of each entry, rising within a column."""
+    """The row of each entry, ascending within a column."""
     data: Float32
     """The value of each entry."""
 
@@ -112,7 +112,7 @@ def _gather(data: Float32, indices: Int32, indptr: Int64, place: Int32, free: In
 
 
 def columns_of(X: CSR, chosen: Int64, columns: int) -> StoredColumns:
-    """The ``chosen`` columns of sparse rows; those without an entry are left out."""
+    """Return the ``chosen`` columns of sparse rows, without those that have no entry."""
     counts = column_counts(X, columns)
     chosen = chosen[counts[chosen] > 0]
     place = np.full(columns, -1, np.int32)
@@ -124,7 +124,7 @@ def columns_of(X: CSR, chosen: Int64, columns: int) -> StoredColumns:
 
 
 class Outside(NamedTuple):
-    """What of the objective is not a sum over rows, for all components."""
+    """The terms 1/2 G_j w_j^2 + q_j w_j of the objective that do not depend on rows."""
 
     diagonal: Float64
     """G (p,)."""
@@ -136,33 +136,32 @@ class Outside(NamedTuple):
 def column_sweep(
     given: StoredColumns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64
 ) -> float:
-    """Coordinate descent on the weights of some columns, which are stored by column: each is set to its best in turn.
+    """Make one sweep of coordinate descent over the weights of some columns; each weight in turn is set to its optimum.
 
         min_t  1/2 G_j (w_j + t)^2 + q_j (w_j + t) + sum_i C s_i h(y_i (f_i + t x_ij)),      f = X w
 
-    over the rows that have column j; the slope in t is monotone, and its root is found by Newton's method within what is known to
-    bracket it. A column that few rows have, and that is large in them, can take one of them from the corner of the loss to its margin
-    by itself: the objective bends by pieces there on a scale of 1 / x_ij, on which a step for all columns at once cannot follow.
+    The sum is over the rows that have an entry in column j. The slope in t is monotone; its root is found by Newton's method within a
+    bracket. A column with few but large entries can by itself move a row from the kink of the loss to its margin. The curvature of the
+    objective then changes on a scale of 1 / x_ij, which a step for all columns together cannot follow.
 
     Reference: Chang, Hsieh and Lin, JMLR 2008 (coordinate descent on the primal).
 
-    Changes w, and f with it: every column whose slope squared is more than ``negligible`` is set to its best once.
-
-    Given: the columns; y, s, C and h = loss of the rows; G, q. Returned: half the sum of the squared slopes that were met.
+    Given: the columns; y, s, C and h = loss of the rows; G, q. Changed: w, and f = X w; columns whose squared slope is at most
+    ``negligible`` stay unchanged. Returned: half the sum of the squared slopes before each step.
     """
     squares = 0.0
     for c in range(given.number.size):
         entries = slice(given.start[c], given.start[c + 1])
         j, part, data = given.number[c], given.rows[entries], given.data[entries]
         low, high, t, first = -np.inf, np.inf, 0.0, 0.0
-        for trial in range(TRIALS):
-            slope, bend = outside.diagonal[j] * (w[j] + t) + outside.linear[j], outside.diagonal[j]
+        for trial in range(MAX_TRIALS):
+            slope, curvature = outside.diagonal[j] * (w[j] + t) + outside.linear[j], outside.diagonal[j]
             for k in range(part.size):
                 i = part[k]
                 C_i, x = rows.C * rows.s[i], change(rows.loss, rows.y[i], data[k])
                 m = argument(rows.loss, rows.y[i], f[i]) + t * x
                 slope += C_i * rows.loss.slope(m) * x
-                bend += C_i * rows.loss.second_derivative(m) * x * x
+                curvature += C_i * rows.loss.second_derivative(m) * x * x
             if trial == 0:
                 first = abs(slope)
                 squares += 0.5 * slope * slope
@@ -174,8 +173,8 @@ def column_sweep(
                 high = t
             else:
                 low = t
-            following = t - slope / bend
-            t = following if low < following < high else 0.5 * (low + high)
+            next_t = t - slope / curvature
+            t = next_t if low < next_t < high else 0.5 * (low + high)
         if t != 0.0:
             w[j] += t
             for k in range(part.size):

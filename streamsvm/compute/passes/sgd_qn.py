@@ -1,19 +1,19 @@
-"""Sub-gradient descent with a diagonal matrix in place of the length of a step.
+"""Passes of SGD-QN: sub-gradient steps scaled by a diagonal matrix in place of a step length.
 
     min_w  lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i),     lambda = 1 / (C n)
 
-Bordes, Bottou and Gallinari, JMLR 10, 2009, with the matrix of their erratum (with Chang and Smith, JMLR 11, 2010). H is diagonal
-and begins at lambda t_0. A row moves w by b_i y_i x_i / H, b_i = -s_i l'(m_i), at the cost of its entries. What costs all columns is
-done every ``skip`` rows: before such a row moves w, it is kept as v, and w shrinks by skip lambda w / H. The gradients of the row
-after that, at w and at v, say what the curvature of column j is,
+Bordes, Bottou and Gallinari, JMLR 10, 2009, with the matrix of their erratum (with Chang and Smith, JMLR 11, 2010). H is diagonal and
+starts at lambda t_0. A row changes w by b_i y_i x_i / H, b_i = -s_i l'(m_i), at a cost proportional to its entries. Work on all columns
+is done only every ``skip`` rows: w is copied to v, and w shrinks by skip lambda w / H, before the row changes w. The gradients of the next
+row at w and at v give the curvature of column j,
 
     r_j = [grad(w) - grad(v)]_j / (w_j - v_j) = lambda + s_i (l'(y_i w.x_i) - l'(y_i v.x_i)) y_i x_ij / (w_j - v_j),
 
-held between lambda and 100 lambda, and H_j grows by skip r_j. (The first version averaged 1 / r_j, most of which are 1 / lambda.)
-So 1 / H is a step of length 1 / (lambda t) where a loss hardly bends and a shorter one where it does.
+limited to [lambda, 100 lambda], and H_j increases by skip r_j. (The version before the erratum averaged 1 / r_j, most of which are
+1 / lambda.) Thus 1 / H is about 1 / (lambda t) for columns with little curvature, and smaller for columns with more.
 
-Every row is met once in a pass: sum_i C b_i y_i x_i and the conjugates of b_i are the dual value of a feasible point, as
-``solvers.stochastic`` has it.
+Every row is visited once in a pass, so that sum_i C b_i y_i x_i and the conjugates of b_i give the dual value of a feasible point, as in
+``solvers.stochastic``.
 """
 
 from __future__ import annotations
@@ -30,51 +30,51 @@ from streamsvm.compute.targets import argument, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
 STEEPEST = 100.0
-"""The largest curvature of a column that counts, in units of lambda: of the erratum."""
+"""Upper limit of the curvature of a column, in units of lambda (from the erratum)."""
 
 
 class Moving(NamedTuple):
-    """What steps change: arrays (columns + 1,) float64."""
+    """The arrays that steps change, (columns + 1,) float64."""
 
     w: Float64
     """The weights."""
     H: Float64
     """The diagonal of the matrix."""
     before: Float64
-    """v, the weights before the last time they shrank."""
+    """v, the weights before they were shrunk last."""
     total: Float64
-    """Sum of ``samples`` values of w, one each time they shrink."""
+    """The sum of ``samples`` values of w, one for each time it was shrunk."""
     v: Float64
     """sum b_i y_i x_i."""
     row: Float64
-    """Scratch: a row, with its zeros."""
+    """Temporary memory for a dense row."""
 
 
 class Counted(NamedTuple):
-    """Where the clock stands: rows since w shrank, and whether the next row measures the curvature."""
+    """Counters that continue from block to block."""
 
     rows: int
-    """Rows since w shrank, less than ``skip``."""
+    """Number of rows since w was shrunk last, less than ``skip``."""
     due: bool
-    """Whether the next row is the one that measures."""
+    """Whether the next row is used to measure the curvature."""
 
 
 class Summed(NamedTuple):
-    """What the rows of a pass add up to."""
+    """The sums over the rows of a pass."""
 
     linear: float
     """sum b_i (1 - conjugate'(0))."""
     quadratic: float
-    """sum s_i conjugate(b_i / s_i, 1) less its linear part."""
+    """sum s_i conjugate(b_i / s_i, 1) minus its linear part."""
     losses: float
-    """sum s_i l(m_i), as met on the way."""
+    """sum s_i l(m_i), each at the time of the visit."""
     samples: int
-    """How many values of w are in ``total``."""
+    """Number of values of w in ``total``."""
 
 
 @compiled(fastmath=FAST)
 def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving) -> None:
-    """Let H grow by what row i says of the curvature between v and w. Given: X, y, s; lambda, l. Changed: at.H, at.row."""
+    """Increase H by the curvature that row i shows between v and w. Given: X, y, s; lambda, l. Changed: at.H, at.row."""
     X, y, s = given
     lam, loss = objective
     now = loss.slope(argument(loss, y[i], X.dot(i, at.w)))
@@ -93,7 +93,7 @@ def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving)
 def sgd_qn_pass(
     given: Labeled, order: Int32, objective: Objective, skip: int, clock: Counted, at: Moving
 ) -> tuple[Summed, Counted]:
-    """Step through the rows of ``order``. Given: X, y, s; lambda, l; skip; the clock. Changed: ``at``. Returned: sums, the clock."""
+    """Make a step for each row of ``order``. Given: X, y, s; lambda, l; skip; the counters. Changed: ``at``. Returned: sums, counters."""
     X, y, s = given
     lam, loss = objective
     rows, due = clock

@@ -2,16 +2,17 @@
 
     min_x  1/2 x'Mx - p'x     subject to  sum x = constant,   low <= x <= high
 
-Both kernel families come to this: the C-SVC with a bias has x_i = y_i a_i and M = k, the L2-SVM on the simplex has
+Both kernel families have this form: for the C-SVC with a bias, x_i = y_i a_i and M = k; for the L2-SVM on the simplex,
 x = alpha, low = 0, high = infinity and M_ij = y_i y_j (k_ij + 1) + ridge_i [i = j].
 
-Given: M (q, q) float32 symmetric, low, high (q,), the tolerance, the most steps to make.
-Changed: x and v = p - Mx, float64 (q,), kept in step. A step moves weight from j to i along e_i - e_j,
+Given: M (q, q) float32 symmetric, low, high (q,), the tolerance, and the largest number of steps.
+Changed: x and v = p - Mx, float64 (q,), together. A step moves weight from j to i along e_i - e_j,
     i = argmax v over x_i < high_i,     j = argmax (v_i - v_j)^2 / (M_ii + M_jj - 2 M_ij) over x_j > low_j, v_j < v_i
-until max v over those that may grow is within the tolerance of min v over those that may shrink.
-Returned: the steps made.  Reference: Fan, Chen, Lin, JMLR 2005, algorithm 2 (WSS 2).
+until max v over coordinates below their upper bound exceeds min v over those above their lower bound by at most the tolerance.
+Returned: the number of steps.  Reference: Fan, Chen, Lin, JMLR 2005, algorithm 2 (WSS 2).
 
-Maxima are sought in stripes: first which stripe has it, by a loop without branches, then its place in the stripe.
+Maxima are found in two stages: a loop without branches finds the stripe of coordinates that contains the maximum, a second loop its
+place in the stripe.
 """
 
 from __future__ import annotations
@@ -23,21 +24,17 @@ from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
 
 FINITE = FAST | {"nnan"}
-"""No NaN can arise here, and saying so lets a maximum be a vector instruction."""
+"""No NaN can occur here; with this flag a maximum is compiled to a vector instruction."""
 STRIPE = 128
 OUT = 1e100
-"""Added to the value of a coordinate that must not be chosen; beyond any gradient."""
+"""Larger than any gradient; added to the value of a coordinate that must not be chosen."""
 FLAT = 1e-12
-"""The least curvature along a pair: equal rows have none."""
+"""Minimum curvature along a pair; for equal rows the curvature would be 0."""
 
 
 @compiled(fastmath=FINITE)
 def smo(M: Float32, x: Float64, low: Float64, high: Float64, v: Float64, tolerance: float, most: int) -> int:
-    """Optimize x in its box at constant sum, pair by pair, as the module has it.
-
-    Given: M (n, n) float32, low, high (n,), tolerance, the most steps. Changed: x and v, the negative gradient, (n,).
-    Returned: the number of steps.
-    """
+    """Optimize x within its bounds at constant sum, by steps of pairs, as described at the top of the module."""
     q = x.size
     diagonal, closed_up, closed_down = np.empty(q), np.empty(q), np.empty(q)
     for t in range(q):
@@ -63,14 +60,14 @@ def smo(M: Float32, x: Float64, low: Float64, high: Float64, v: Float64, toleran
 
 @compiled(fastmath=FINITE)
 def _largest(v: Float64, closed: Float64) -> int:
-    """Where v is largest among the coordinates that are open."""
+    """Return the coordinate with the largest v; ``closed`` is OUT for coordinates that must not be chosen, else 0."""
     best, stripe = -np.inf, 0
     for start in range(0, v.size, STRIPE):
-        found = -2.0 * OUT
+        stripe_best = -2.0 * OUT
         for t in range(start, min(start + STRIPE, v.size)):
-            found = max(found, v[t] - closed[t])
-        if found > best:
-            best, stripe = found, start
+            stripe_best = max(stripe_best, v[t] - closed[t])
+        if stripe_best > best:
+            best, stripe = stripe_best, start
     place, best = stripe, -np.inf
     for t in range(stripe, min(stripe + STRIPE, v.size)):
         if v[t] - closed[t] > best:
@@ -80,17 +77,20 @@ def _largest(v: Float64, closed: Float64) -> int:
 
 @compiled(fastmath=FINITE)
 def _partner(row: Float32, diagonal: Float64, v: Float64, closed: Float64, top: float, own: float) -> tuple[int, float]:
-    """The open coordinate that drops the objective most, paired with the one whose row is given; the smallest open v."""
+    """Return the coordinate j whose pair with i decreases the objective most, and the smallest v among the open coordinates.
+
+    ``row``: row i of M; ``top``: v_i; ``own``: M_ii; ``closed``: as for ``_largest``.
+    """
     best, stripe, bottom = -1.0, 0, 2.0 * OUT
     for start in range(0, v.size, STRIPE):
-        found = -1.0
+        stripe_best = -1.0
         for t in range(start, min(start + STRIPE, v.size)):
             value = v[t] + closed[t]
             bottom = min(bottom, value)
             drop = max(top - value, 0.0)
-            found = max(found, drop * drop / max(own + diagonal[t] - 2.0 * row[t], FLAT))
-        if found > best:
-            best, stripe = found, start
+            stripe_best = max(stripe_best, drop * drop / max(own + diagonal[t] - 2.0 * row[t], FLAT))
+        if stripe_best > best:
+            best, stripe = stripe_best, start
     place, best = stripe, -1.0
     for t in range(stripe, min(stripe + STRIPE, v.size)):
         drop = max(top - v[t] - closed[t], 0.0)

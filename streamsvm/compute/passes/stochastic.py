@@ -13,8 +13,8 @@ from streamsvm.compute.passes.certificate import dual_terms
 from streamsvm.compute.targets import argument, dual_gain, entry
 from streamsvm.rows import Float64, Int32, Labeled
 
-_SMALLEST = 1e-100
-"""Below it the scale of a is multiplied into a, before it underflows."""
+_MIN_SCALE = 1e-100
+"""If the scale of a falls below this, it is multiplied into a, so that it does not underflow."""
 
 
 class Objective(NamedTuple):
@@ -27,29 +27,29 @@ class Objective(NamedTuple):
 
 
 class Batches(NamedTuple):
-    """Rows in the order of their visits, ``size`` for a step."""
+    """The order in which rows are visited, in mini-batches of ``size`` rows."""
 
     order: Int32
     """The numbers of the rows, in the order of their visits."""
     size: int = 1
-    """Rows for a step."""
+    """Number of rows of a step."""
     every: int = 1
-    """The number of steps after which w is added to the sum for its mean."""
+    """Number of steps after which w is added to the sum for the average."""
 
 
 @compiled()
 def updates(excess: float, growth: float, square: float, times: int) -> int:
-    """How many of ``times`` presentations of one row in succession lead to an update, in closed form.
+    """Return how many of ``times`` presentations of one row in succession lead to an update, in closed form.
 
-    With u = y_i a.x_i - growth t (``excess``, at the first of them) a presentation is a plus-step, u += square - growth,
-    when u <= 0 and a minus-step, u -= growth, otherwise; square = s_i ||x_i||^2. Let p be the number of plus-steps.
+    Let u = y_i a.x_i - growth t, which is ``excess`` at the first presentation, and square = s_i ||x_i||^2. A presentation is a plus-step,
+    u += square - growth, if u <= 0, and otherwise a minus-step, u -= growth. Let p be the number of plus-steps.
 
-    square <= growth: a plus-step leaves u <= 0, so all come after the first ceil(u / growth) minus-steps.
-    square > growth: once in (-growth, square - growth], which every start leads to by steps of one sign, u stays there,
-        and of u + p square - times growth only one p lies in an interval of that length; a start outside it that does
-        not get there gives p <= 0 or p >= times. (The sub-cases of the paper's section 2.1, found to be one formula.)
+    square <= growth: after a plus-step u <= 0, so that all plus-steps follow the first ceil(u / growth) minus-steps.
+    square > growth: steps of one sign lead from every start to the interval (-growth, square - growth], which u does not leave again.
+        u + p square - times growth lies in an interval of that length for only one p. If a start outside the interval does not reach
+        it, the formula gives p <= 0 or p >= times. (It covers all sub-cases of the paper's section 2.1.)
 
-    Rounding may change p by one on the brink of a step; any p in [0, times] keeps the dual point feasible.
+    If u is close to 0, rounding may change p by one; any p in [0, times] keeps the dual point feasible.
     """
     largest = floor(((times - 1) * growth - excess) / max(square, growth)) + 1
     return min(max(int(largest), 0), times)
@@ -59,9 +59,9 @@ def updates(excess: float, growth: float, square: float, times: int) -> int:
 def slopes_in_succession(
     y: float, at: float, square: float, t: int, times: int, objective: Objective
 ) -> tuple[float, float]:
-    """What ``times`` presentations of one row add up to, the first as presentation t + 1: sum b, and what the dual has of them.
+    """Return sum b over ``times`` presentations of one row in succession, and their sum of dual terms.
 
-    Given: y_i; at = a.x_i before them; square = s_i ||x_i||^2.
+    The first one is presentation t + 1. Given: y_i; at = a.x_i before the first; square = s_i ||x_i||^2.
     """
     lam, loss = objective
     total, gain = 0.0, 0.0
@@ -75,27 +75,27 @@ def slopes_in_succession(
 
 @compiled(fastmath=FAST)
 def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: int, a: Float64) -> tuple[float, float]:
-    """Present the rows of ``order``, each ``times`` times in succession, the first one as presentation t + 1.
+    """Present the rows of ``order``, each ``times`` times in succession; the first one is presentation t + 1.
 
         min_w  lambda/2 ||w||^2 + 1/n sum_i s_i max(0, margin - y_i w.x_i),     lambda = 1 / (C n)
 
-    With a = lambda t w, t the presentations so far, a step is: if y_i a.x_i <= growth t then a += s_i y_i x_i; t += 1, where
-    growth = lambda margin. w is never scaled. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, (6)-(8); the weights are
-    ours: a row's loss is multiplied by s_i, hence its sub-gradient, while its presentation counts as one whatever s_i.)
+    Let a = lambda t w, where t counts presentations. A step is: if y_i a.x_i <= growth t then a += s_i y_i x_i; t += 1, where
+    growth = lambda margin. w is never scaled. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, (6)-(8). Row weights are an addition:
+    the loss of a row, and therefore its sub-gradient, is multiplied by s_i, while its presentation counts as one whatever s_i.)
 
-    When every row has been presented equally often, a_i = s_i I_i / (lambda t), I_i its updates, lies in [0, C s_i]: a
+    After every row was presented equally often, a_i = s_i I_i / (lambda t), where I_i is the number of its updates, lies in [0, C s_i]: a
     feasible dual point with sum a_i y_i x_i = w and sum a_i = M / (lambda t), M = sum s_i I_i.
 
-    A loss without a corner whose slope is bounded goes the same way: a presentation adds b s_i y_i x_i to a, b = -l'(y_i a.x_i / (lambda t))
-    in [0, 1] where the hinge has 0 or 1. Then a_i = s_i (sum of its b) / (lambda t), and as conjugates are convex, and conjugate(C b, C) = C
-    conjugate(b, 1), the sum of a_i - conjugate(a_i) is at least M / (lambda t) with M = sum s_i (b - conjugate(b, 1)) over the presentations.
-    Of the hinge that is margin sum s_i I_i, and no bound but the value itself.
+    For a smooth loss with a bounded slope, a presentation adds b s_i y_i x_i to a, where b = -l'(y_i a.x_i / (lambda t)) lies in [0, 1]; for
+    the hinge b is 0 or 1. Then a_i = s_i (sum of its b) / (lambda t). Because conjugates are convex and conjugate(C b, C) = C conjugate(b, 1),
+    the sum of a_i - conjugate(a_i) is at least M / (lambda t), where M = sum s_i (b - conjugate(b, 1)) over the presentations. For the hinge
+    M = margin sum s_i I_i, and the bound is exact.
 
-    A loss of numbers t_i goes the second way, with a corner or without: b = -l'(a.x_i / (lambda t) - t_i) in [-1, 1], the presentation adds
-    b s_i x_i, and M has b t_i more.
+    A regression loss is treated like a smooth loss, even if it has kinks: b = -l'(a.x_i / (lambda t) - t_i) lies in [-1, 1], the presentation
+    adds b s_i x_i, and its term of M also has b t_i.
 
     Given: X, y, s; order, times; lambda, l = loss; t. Changed: a.
-    Returned: the part of M that these presentations bring; sum s_i l(y_i w.x_i) with w as it was when the row's turn came.
+    Returned: the terms of M from these presentations; sum s_i l(y_i w.x_i), each with w at the time of the row's presentation.
     """
     X, y, s = given
     lam, loss = objective
@@ -132,25 +132,24 @@ def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: 
 def pegasos_pass(
     given: Labeled, batches: Batches, objective: Objective, radius: float, t: float, a: Float64, total: Float64
 ) -> tuple[float, float, float, float, float]:
-    """Step through the rows of ``order`` in batches; a is kept as scale * a, so that a projection is one product.
+    """Make a step for each mini-batch of rows in ``order``. a is stored as scale * a, so that a projection only changes the scale.
 
         min_w  lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i),     lambda = 1 / (C n)
 
-    A step on a mini-batch A is w <- (1 - 1/t) w + sum_A b_i y_i x_i / (lambda t |A|), b_i = -s_i l'(m_i), then a projection
-    on a ball (Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011, figures 1 and 2; the lecture's "stochastic gradient
-    method" for the smoothed hinge). With t counted in rows, so that a batch cut short by the end of a block has the weight
-    of its rows, and a = lambda t w, it is a <- a + sum_A b_i y_i x_i.
+    A step on a mini-batch A is w <- (1 - 1/t) w + sum_A b_i y_i x_i / (lambda t |A|), b_i = -s_i l'(m_i), followed by a projection
+    onto a ball (Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011, figures 1 and 2). t counts rows, so that a batch shortened by the
+    end of a block has the weight of its rows. With a = lambda t w the step is a <- a + sum_A b_i y_i x_i.
 
-    After complete epochs a_i = sum of the row's b / (lambda t) is feasible for the dual, and, the conjugate being convex,
-    sum_i conjugate(a_i, C s_i) <= sum over visits of s_i conjugate(b_i / s_i, 1) / (lambda t): a dual bound in two numbers
-    for every loss. A projection shrinks all b met so far: their linear part by the factor, their quadratic one by its
-    square, and the bound stays valid. So it does when t starts from an offset.
+    After complete passes, a_i = sum of the row's b / (lambda t) is dual feasible, and because the conjugate is convex,
+    sum_i conjugate(a_i, C s_i) <= sum over visits of s_i conjugate(b_i / s_i, 1) / (lambda t): a dual bound from two numbers, for every
+    loss. A projection shrinks all earlier b: the linear part by the factor, the quadratic part by its square; the bound stays valid. It
+    also stays valid if t starts from an offset.
 
-    Given: X, y, s; order, size, every; lambda, loss; radius of the ball (inf: none); rows presented before + offset: t.
+    Given: X, y, s; order, size, every; lambda, loss; radius of the ball (inf: no projection); t, the number of rows visited before + offset.
     Changed: a; total, to which w is added after every ``every``-th batch.
-    Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) less its linear part;
-        the product of all projections, by which what was there before has shrunk; sum s_i l(m_i) as met on the way;
-        the number of samples in ``total``.
+    Returned: linear = sum b_i (1 - conjugate'(0)); quadratic = sum s_i conjugate(b_i / s_i, 1) minus its linear part; the product of
+        the factors of all projections, by which earlier sums have shrunk; sum s_i l(m_i), each at the time of the visit; the number of
+        samples in ``total``.
     """
     X, y, s = given
     order, batch, every = batches
@@ -182,7 +181,7 @@ def pegasos_pass(
             shrink = largest / (scale * sqrt(square))
             scale, shrunk = scale * shrink, shrunk * shrink
             linear, quadratic = linear * shrink, quadratic * shrink * shrink
-            if scale < _SMALLEST:
+            if scale < _MIN_SCALE:
                 a *= scale
                 square, scale = square * scale * scale, 1.0
         if (start // batch) % every == 0:
@@ -196,7 +195,7 @@ def pegasos_pass(
 
 @compiled(fastmath=FAST)
 def gradient_moments(given: Labeled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
-    """How long the steps of the rows in ``order`` are at w = 0, where b_i = -s_i l'(m_i), m_i = 0, or -t_i of numbers.
+    """Sum up the lengths of the steps of rows at w = 0, where b_i = -s_i l'(m_i), with m_i = 0, or m_i = -t_i in regression.
 
     Given: X, y, s, order, loss. Changed: gradient, to which sum b_i y_i x_i is added.
     Returned: sum ||b_i x_i||^2; max s_i ||x_i||^2.
@@ -212,7 +211,7 @@ def gradient_moments(given: Labeled, order: Int32, loss: Any, gradient: Float64)
 
 
 class Stage(NamedTuple):
-    """What stays as it is through a stage: the ball, and the length of a step."""
+    """The constants of a stage of ASSG: the ball and the step length."""
 
     center: Float64
     """The center of the ball, (columns + 1,)."""
@@ -224,38 +223,38 @@ class Stage(NamedTuple):
 
 @compiled(fastmath=FAST)
 def _project(scale: float, part: float, products: tuple[float, float, float], radius: float) -> tuple[float, float]:
-    """Scale and part of w = scale u + part c after P; products: ||u||^2, u.c, ||c||^2."""
-    (uu, uc, cc), off = products, part - 1.0
-    square = scale * scale * uu + 2.0 * scale * off * uc + off * off * cc
+    """Return scale and part of w = scale u + part c after the projection onto ||w - c|| <= radius. ``products``: ||u||^2, u.c, ||c||^2."""
+    (uu, uc, cc), offset = products, part - 1.0
+    square = scale * scale * uu + 2.0 * scale * offset * uc + offset * offset * cc
     if square <= radius * radius:
         return scale, part
     shrink = radius / sqrt(square)
-    return scale * shrink, 1.0 + shrink * off
+    return scale * shrink, 1.0 + shrink * offset
 
 
 @compiled(fastmath=FAST)
 def assg_pass(
     given: Labeled, batches: Batches, objective: Objective, stage: Stage, w: Float64, total: Float64, v: Float64
 ) -> tuple[float, float, float, float]:
-    """Step through the rows of ``order`` in batches, in the ball of a stage.
+    """Make a step for each mini-batch of rows in ``order``, within the ball of a stage.
 
         f(w) = lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i),     lambda = 1 / (C n)
 
         w <- P[(1 - eta lambda) w + eta / |A| sum_A b_i y_i x_i],   b_i = -s_i l'(m_i),   P: onto ||w - center|| <= radius
 
-    for one mini-batch A after the other (Xu, Lin, Yang, Analysis and Applications 2019, algorithm ASSG-c; Tanji et al.,
-    Snacks, algorithm 1). Of two readings of the latter we take the one its theorem is about: w itself is projected, as in
-    the paper's (7) and not in its line 5, and the average holds the T iterates with weights that add up to 1, so it starts
-    from 0 and not, as in line 3, from w.
+    for one mini-batch A after the other (Xu, Lin, Yang, Analysis and Applications 2019, algorithm ASSG-c; Tanji et al., Snacks,
+    algorithm 1). Where the algorithm of the latter differs from its theorem, the theorem is followed: w itself is projected, as in the
+    paper's (7) and unlike its line 5, and the average contains the T iterates with weights that add up to 1, so that it starts from 0
+    and not, as in line 3, from w.
 
-    w is kept as scale * u + part * center, u starting as w, so that a row costs only its entries: two inner products. Of
-    u the pass follows ||u||^2 and u.center, which a projection needs; they are computed afresh with every call.
+    w is stored as scale * u + part * center, where u starts as w, so that the cost of a row depends only on its entries (two inner
+    products). The pass updates ||u||^2 and u.center, which a projection needs; they are computed anew in every call.
 
     Given: X, y, s; order, size, every; lambda, loss; center, radius, eta. eta lambda < 1.
     Changed: w; total, to which w is added after every ``every``-th batch; v, to which sum b_i y_i x_i is added.
-    Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) less its linear part:
-        C v, C linear and C quadratic of complete epochs are a dual point and its value; sum s_i l(m_i) as met on the
-        way; the number of samples in ``total``.
+    Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) minus its linear part: after complete
+        passes C v, C linear and C quadratic give a dual point and its value; sum s_i l(m_i), each at the time of the visit; the number
+        of samples in ``total``.
     """
     X, y, s = given
     order, batch, every = batches
@@ -276,7 +275,7 @@ def assg_pass(
             first, second = dual_terms(loss, share, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second
-        decay = 1.0 - eta * lam * rows.size / batch  # a batch cut short is a shorter step
+        decay = 1.0 - eta * lam * rows.size / batch  # for a shortened batch the step is shorter
         scale, part = scale * decay, part * decay
         for k in range(rows.size):
             if b[k] != 0.0:

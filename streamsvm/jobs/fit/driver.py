@@ -123,7 +123,7 @@ from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
-from streamsvm.schedule.budget import CACHED_MOST
+from streamsvm.schedule.budget import MAX_CACHED_BYTES
 from streamsvm.schedule.machine import PeakWatch
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
@@ -135,7 +135,7 @@ if TYPE_CHECKING:
 
 STOP = "stop"
 """The value of ``at_limit`` that stops a run at its time limit with a checkpoint."""
-MAX_GROUP_BLOCK_BYTES = CACHED_MOST
+MAX_GROUP_BLOCK_BYTES = MAX_CACHED_BYTES
 """Largest size in bytes of a group whose rows are visited as one block."""
 EXACT_TOLERANCE = 1e-14
 """Tolerance of Newton's method where it continues until rounding error stops it."""
@@ -374,7 +374,7 @@ def _fit_planned(context: FitContext) -> FitResult:
             save_dual(Path(job.dual), trained.seen, plan, training)
         if missing_calibration_notice(job, models):
             _keep_checkpoint(context, trained)
-        write_outputs(job, plan, training, models, lambda: watch.most)
+        write_outputs(job, plan, training, models, lambda: watch.peak)
         result = _result(context, plan, training, models)
         messages = (result.warnings, result.notices)
         write_record(job, store, plan, result.model, training.passes, messages, CLOCK.seconds() - compiled)

@@ -249,11 +249,11 @@ def _with_automatic_limit(job: FitJob, store: Store) -> Plan:
     limit = budget.memory_limit(None)
     if wants_landmarks(job):  # measurements on this machine decide where features are stored
         plan = _with_automatic_solver(job, store)
-        is_small = plan.memory.total <= min(budget.SMALL, limit) and not _lacks_memory_for_greedy(plan)
+        is_small = plan.memory.total <= min(budget.SMALL_JOB_BYTES, limit) and not _lacks_memory_for_greedy(plan)
         return plan if is_small else with_derived_limit(job, store, limit)
-    with budget.assuming_limit(budget.UNLIMITED):
+    with budget.assume_limit(budget.UNLIMITED):
         plan = _with_automatic_solver(job, store)
-    if plan.memory.total > min(budget.SMALL, limit):
+    if plan.memory.total > min(budget.SMALL_JOB_BYTES, limit):
         return with_derived_limit(job, store, limit)
     retain = store.layout.bytes_per_pass <= budget.page_cache_bytes(limit)
     return replace(plan, memory=replace(plan.memory, limit=limit, retain=retain))
