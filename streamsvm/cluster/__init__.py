@@ -5,7 +5,8 @@ From a program that has a client already::
     with streamsvm.cluster.using(client) as executor:
         fit(FitJob(...), executor=executor)
 
-A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="client:"))``) uses the cluster on which it runs.
+A job that runs as a task itself (``client.submit(fit, FitJob(..., cluster="client:"))``) uses the cluster on which it
+runs.
 
 Scheduler, workers and the program need the same installation and the same files under the same names.
 

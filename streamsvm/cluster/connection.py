@@ -1,8 +1,8 @@
 """The executor of ``--cluster``: local workers for one run, or a connection to a running cluster.
 
-Every process of a cluster executes whatever code it receives, so that anyone who can connect controls it. Addresses that are neither
-encrypted nor on this machine are therefore refused. Faults of the TLS setup are checked before Dask connects, because Dask would only
-wait.
+Every process of a cluster executes whatever code it receives, so that anyone who can connect controls it. Addresses
+that are neither encrypted nor on this machine are therefore refused. Faults of the TLS setup are checked before Dask
+connects, because Dask would only wait.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
 
 
 def check_url(url: str, *, insecure: bool) -> None:
-    """Check an address. Raises UsageError, and SecurityError if it is unencrypted on a network and ``insecure`` is False."""
+    """Check an address. Raises UsageError, and SecurityError if it is unencrypted on a network and ``insecure`` is
+    False.
+    """
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port
@@ -124,7 +126,8 @@ VARIABLE = "DASK_DISTRIBUTED__COMM__TLS__"
 
 
 def check_files(ca_file: str, cert: str, key: str | None) -> None:
-    """Raise SecurityError E-TLS for the first file that cannot be read, holds no certificate, or does not match the key.
+    """Raise SecurityError E-TLS for the first file that cannot be read, holds no certificate, or does not match the
+    key.
 
     ``key``: the file of the private key; None: the certificate file ``cert`` holds it too.
     """
@@ -176,7 +179,8 @@ SILENT_SECONDS = "30s"
 WORKER_PROCESS = "Dask Worker process (from Nanny)"
 """Dask's name for the process of a worker."""
 WORKER_CLOSE_SECONDS = 0.5
-"""Time for local workers to end by themselves. It is short, because a job that was asked to stop has only a few seconds itself."""
+"""Time for local workers to end by themselves. It is short, because a job that was asked to stop has only a few seconds
+itself."""
 
 
 @contextmanager
@@ -216,10 +220,11 @@ def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterat
 
 @contextmanager
 def of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
-    """Yield the executor of cluster='client:': that of Dask's default client, or in a task, of the cluster on which the task runs.
+    """Yield the executor of cluster='client:': that of Dask's default client, or in a task, of the cluster on which the
+    task runs.
 
-    A job that is itself a task releases its thread on the worker while it waits for other tasks. Raises UsageError if there is no client;
-    ClusterError.
+    A job that is itself a task releases its thread on the worker while it waits for other tasks. Raises UsageError if
+    there is no client; ClusterError.
     """
     del address, insecure  # the creator of the client has decided both
     with ExitStack() as stack:
@@ -234,7 +239,9 @@ def of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor
 
 
 def default_client() -> Client | None:
-    """Return Dask's default client: that of the program, or of the task in which this code runs; None if there is none."""
+    """Return Dask's default client: that of the program, or of the task in which this code runs; None if there is
+    none.
+    """
     try:
         return get_client()
     except ValueError:
@@ -245,8 +252,8 @@ def default_client() -> Client | None:
 def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
     """Start workers on this machine for this run, with one thread and ``memory`` bytes each.
 
-    All ports are on the loopback address. Other users of the machine can connect to them, so that scheduler and workers accept only
-    connections with the certificate of this run. There are no dashboards and no pages about the workers.
+    All ports are on the loopback address. Other users of the machine can connect to them, so that scheduler and workers
+    accept only connections with the certificate of this run. There are no dashboards and no pages about the workers.
     """
     settings: ByName = {
         "distributed.scheduler.worker-ttl": SILENT_SECONDS,
@@ -282,8 +289,9 @@ def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
 def _skip_main_module() -> Iterator[None]:
     """Prevent worker processes that are started inside the context from executing the program's script again.
 
-    A new process of ``multiprocessing`` executes the main module under another name, so that its definitions are known there. The tasks
-    of this package do not need them, and a script without ``if __name__ == "__main__":`` would repeat its work on the same files.
+    A new process of ``multiprocessing`` executes the main module under another name, so that its definitions are known
+    there. The tasks of this package do not need them, and a script without ``if __name__ == "__main__":`` would repeat
+    its work on the same files.
     """
     original = multiprocessing.spawn.get_preparation_data
 
@@ -304,14 +312,15 @@ def _skip_main_module() -> Iterator[None]:
 async def _stop_workers(workers: list[Any]) -> None:
     """Stop workers, even during a task, whose result nobody needs any more; files on disk are complete at any moment.
 
-    By default Dask waits 4 s for each task. A job that was asked to stop has no more time than that in all. After it, the process would
-    be ended without cleanup, with a warning about leaked shared resources.
+    By default Dask waits 4 s for each task. A job that was asked to stop has no more time than that in all. After it,
+    the process would be ended without cleanup, with a warning about leaked shared resources.
     """
     await asyncio.gather(*(worker.close(timeout=WORKER_CLOSE_SECONDS) for worker in workers), return_exceptions=True)
 
 
 def _isolate_worker(dask_worker: Any) -> None:
-    """Close the port of a worker's status pages, and make the worker ignore Ctrl-C, which a terminal sends to all processes.
+    """Close the port of a worker's status pages, and make the worker ignore Ctrl-C, which a terminal sends to all
+    processes.
 
     The process that started the worker handles Ctrl-C. Dask requires the name of the argument.
     """
@@ -333,7 +342,9 @@ def _connect_client(address: Address) -> Iterator[Client]:
 
 
 def _load_certificates() -> Security:
-    """Return the certificates named in Dask's configuration. Raises SecurityError if it names none, or an unusable file."""
+    """Return the certificates named in Dask's configuration. Raises SecurityError if it names none, or an unusable
+    file.
+    """
     security: Any = Security(require_encryption=True)
     if not security.tls_ca_file or not security.tls_client_cert:
         raise SecurityError(

@@ -1,12 +1,12 @@
 """Dask arrays and data frames: write them to a store, or apply a model to them.
 
-To write a store, tasks write the blocks to files, which are then ingested like other files. Only these files pass through the calling
-program, some rows at a time; the collection is never assembled. Each task costs some milliseconds, and without a cluster the graph of
-the whole collection is traversed for every task. Therefore the calling program inspects the blocks once, and groups small ones into one
-task.
+To write a store, tasks write the blocks to files, which are then ingested like other files. Only these files pass
+through the calling program, some rows at a time; the collection is never assembled. Each task costs some milliseconds,
+and without a cluster the graph of the whole collection is traversed for every task. Therefore the calling program
+inspects the blocks once, and groups small ones into one task.
 
-A model is applied lazily: nothing is computed before the caller computes the result. Each block is a task of the caller's graph, run by
-the caller's scheduler. The model is one value in the graph, shared by all tasks.
+A model is applied lazily: nothing is computed before the caller computes the result. Each block is a task of the
+caller's graph, run by the caller's scheduler. The model is one value in the graph, shared by all tasks.
 """
 
 from __future__ import annotations
@@ -126,16 +126,19 @@ def frame_names(X: DelayedFrame) -> list[str]:
 
 
 def frame_blocks(X: DelayedFrame, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """Return the partitions of a data frame, each with its part of the separate arrays (n,) ``beside`` (``column_beside``)."""
+    """Return the partitions of a data frame, each with its part of the separate arrays (n,) ``beside``
+    (``column_beside``).
+    """
     parts = X.to_delayed()
     return list(zip(parts, *(array.to_delayed().ravel().tolist() for array in beside), strict=True))
 
 
 def column_beside(X: Collection, values: Any, compute: Compute) -> Collection:
-    """Return separate labels or weights as a dask array (n,), in the blocks of ``X`` or in blocks that can be rearranged to them.
+    """Return separate labels or weights as a dask array (n,), in the blocks of ``X`` or in blocks that can be
+    rearranged to them.
 
-    ``values``: a dask array or series, a frame with one column, or values in memory, one per row. Rows are matched by their order. Raises
-    DataError E-ROWS, UsageError.
+    ``values``: a dask array or series, a frame with one column, or values in memory, one per row. Rows are matched by
+    their order. Raises DataError E-ROWS, UsageError.
     """
     import dask.array as da
 
@@ -195,7 +198,9 @@ def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, .
 
 
 def _check_rows(X: DelayedArray, other: DelayedArray) -> None:
-    """Raise DataError E-ROWS if two arrays have different lengths, or different numbers of blocks of unknown lengths."""
+    """Raise DataError E-ROWS if two arrays have different lengths, or different numbers of blocks of unknown
+    lengths.
+    """
     if np.isfinite([X.shape[0], other.shape[0]]).all():
         if X.shape[0] != other.shape[0]:
             message = f"there are {X.shape[0]} rows, and {other.shape[0]} labels or weights"
@@ -208,7 +213,9 @@ def _check_rows(X: DelayedArray, other: DelayedArray) -> None:
 
 
 def _are_cut_differently(X: DelayedArray, other: DelayedArray) -> bool:
-    """Return whether two arrays are divided into blocks differently. Unknown lengths (nan) are compared later, on workers."""
+    """Return whether two arrays are divided into blocks differently. Unknown lengths (nan) are compared later, on
+    workers.
+    """
     if X.numblocks[0] != other.numblocks[0]:
         return True
     lengths = np.array([X.chunks[0], other.chunks[0]], np.float64)
@@ -257,14 +264,15 @@ def ingest_dask(
     client: Client | None = None,
     **options: Any,
 ) -> Path:
-    """Write a dask.array (n, d) or a dask.dataframe to a store, with labels ``y`` (n,), or those of the frame's column ``label``.
+    """Write a dask.array (n, d) or a dask.dataframe to a store, with labels ``y`` (n,), or those of the frame's column
+    ``label``.
 
-    ``y``: a dask array or series, or labels in memory, one per row in the order of the rows. ``weight``: row weights, either the name of
-    a column or values like ``y``. Blocks may be scipy.sparse matrices. ``options`` are those of ``streamsvm ingest``, by their names in a
-    job file (``test_fraction``, ``missing``, ``categorical``, ``hash_bits``, ``chunk_bytes``, ``overwrite``, ...). Rows are treated like
-    rows of files, and errors name the block and the row. Without ``client`` and without a default client of Dask, the blocks are computed in
-    this process, one after the other. Returns the path of the store. Raises UsageError, DataError, ExistsError, StorageError,
-    ClusterError.
+    ``y``: a dask array or series, or labels in memory, one per row in the order of the rows. ``weight``: row weights,
+    either the name of a column or values like ``y``. Blocks may be scipy.sparse matrices. ``options`` are those of
+    ``streamsvm ingest``, by their names in a job file (``test_fraction``, ``missing``, ``categorical``, ``hash_bits``,
+    ``chunk_bytes``, ``overwrite``, ...). Rows are treated like rows of files, and errors name the block and the row.
+    Without ``client`` and without a default client of Dask, the blocks are computed in this process, one after the
+    other. Returns the path of the store. Raises UsageError, DataError, ExistsError, StorageError, ClusterError.
     """
     job = _job(X, y, store, {"label": label, **({"weight": weight} if isinstance(weight, str) else {}), **options})
     return ingest_collection(job, X, y, weight, client=client).store
@@ -352,7 +360,9 @@ class _CollectionFiles:
         return parts
 
     def _compute(self, tasks: Sequence[Collection]) -> list[Any]:
-        """Return the results of tasks in order. Without a client, the tasks run one after the other, as memory suffices for one."""
+        """Return the results of tasks in order. Without a client, the tasks run one after the other, as memory suffices
+        for one.
+        """
         if self.client is None:
             return [task.compute(scheduler="synchronous") for task in tasks]
         executor = self.stack.enter_context(using(self.client))
@@ -365,9 +375,9 @@ LABEL, DECISION = "label", "decision"
 def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collection:
     """Return predictions for a dask.array (n, d) or a dask.dataframe, as a lazy dask.array in the order of the rows.
 
-    ``output``: 'label', as returned by ``Model.predict`` (n,), or 'decision', float64 (n,) for two classes and (n, classes) for more.
-    Columns of a data frame are matched by name and encoded as in training. Raises UsageError, and MissingError or DataError for the
-    model; errors in rows are raised when the result is computed.
+    ``output``: 'label', as returned by ``Model.predict`` (n,), or 'decision', float64 (n,) for two classes and
+    (n, classes) for more. Columns of a data frame are matched by name and encoded as in training. Raises UsageError,
+    and MissingError or DataError for the model; errors in rows are raised when the result is computed.
     """
     if output not in (LABEL, DECISION):
         raise UsageError(f"output cannot be '{output}'", hint=f"choose from {LABEL}, {DECISION}")
@@ -386,8 +396,8 @@ def predict_dask(model: Any, X: Collection, *, output: str = LABEL) -> Collectio
 def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str | None = None) -> Collection:
     """Evaluate a model on labeled rows; return a lazy value whose ``.compute()`` returns a ``ModelEvaluation``.
 
-    The labels are ``y`` (n,), of any type that ``ingest_dask`` accepts, or a column of a data frame: ``label``, by default the label
-    column of the model's training data. Raises the errors of ``predict_dask``.
+    The labels are ``y`` (n,), of any type that ``ingest_dask`` accepts, or a column of a data frame: ``label``, by
+    default the label column of the model's training data. Raises the errors of ``predict_dask``.
     """
     beside = [] if y is None else [column_beside(X, y, lambda tasks: list(dask.compute(*tasks)))]
     if beside and isinstance(X, DelayedFrame):
@@ -425,7 +435,9 @@ def _predict_block(model: Model, number: int, block: tuple[Collection, ...], out
 
 
 def _evaluate_block(model: Model, number: int, block: tuple[Collection, ...], label: str | None) -> Accumulator:
-    """Evaluate a block: the task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without labels."""
+    """Evaluate a block: the task of ``evaluate_dask``. Raises DataError naming block and row, E-LABEL for rows without
+    labels.
+    """
     with _rows(model, number, block, {} if label is None else {"label": label}) as rows, threadpool_limits(1):
         if rows is None:
             return empty_accumulator(model)

@@ -1,9 +1,9 @@
 """The executor on a Dask cluster: tasks, their results, and the failures of workers and scheduler.
 
-Everything that a task needs is in the graph or on disk. Shared values are tasks themselves, so that everything that is lost with a worker
-can be computed again. Each part is a task with a key of its own; the scheduler may run it several times, but its result is used once.
-A job does not wait for ever: if there is no scheduler, or no live worker for ``patience`` seconds, it ends with an error that says what
-to do.
+Everything that a task needs is in the graph or on disk. Shared values are tasks themselves, so that everything that is
+lost with a worker can be computed again. Each part is a task with a key of its own; the scheduler may run it several
+times, but its result is used once. A job does not wait for ever: if there is no scheduler, or no live worker for
+``patience`` seconds, it ends with an error that says what to do.
 """
 
 from __future__ import annotations
@@ -82,7 +82,9 @@ class WorkerWatch:
             raise no_workers(self._patience, len(workers))
 
     def _is_alive(self, worker: JsonMapping) -> bool:
-        """Return whether a worker accepts tasks. A worker that is paused, because its memory is full, may never accept one again."""
+        """Return whether a worker accepts tasks. A worker that is paused, because its memory is full, may never accept
+        one again.
+        """
         has_heartbeat = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
         return has_heartbeat and worker.get("status", "running") == "running"
 
@@ -108,7 +110,9 @@ def memory_full(seconds: float) -> ClusterError:
 def explain_error(
     error: BaseException, task: Task, index: int | None, workers: JsonMapping, client: Client
 ) -> BaseException:
-    """Return an error that explains to a user why a task failed; ``error`` itself if it needs no explanation or is a bug."""
+    """Return an error that explains to a user why a task failed; ``error`` itself if it needs no explanation or is a
+    bug.
+    """
     name = task.phase if index is None else f"{task.phase}[{index}]"
     if isinstance(error, KilledWorker):
         limit = max((int(w.get("memory_limit") or 0) for w in workers.values()), default=0)
@@ -129,7 +133,8 @@ def explain_error(
 
 
 _LIMITS: list[threadpool_limits] = []
-"""The thread limit of a worker process. It is kept for the life of the process, because the limit ends with the object."""
+"""The thread limit of a worker process. It is kept for the life of the process, because the limit ends with the
+object."""
 
 
 def _sizeof_partial(result: PartialResult) -> int:
@@ -172,7 +177,8 @@ def run_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequen
 
 
 MEMORY_SHARE = 0.55
-"""Share of a worker's memory limit that a job may use. At 0.6 Dask begins to spill to disk, at 0.8 it pauses the worker."""
+"""Share of a worker's memory limit that a job may use. At 0.6 Dask begins to spill to disk, at 0.8 it pauses the
+worker."""
 POLL_SECONDS = 0.5
 TASKS_PER_THREAD = 4
 """Minimum number of tasks per thread in a pass: few enough to cost little, enough to distribute the work evenly."""
@@ -184,7 +190,9 @@ NO_GRAPH_WARNING = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
 
 
 class DaskExecutor:
-    """An executor on the workers of a Dask client. Raises ClusterError if there is no worker for ``patience`` seconds."""
+    """An executor on the workers of a Dask client. Raises ClusterError if there is no worker for ``patience``
+    seconds.
+    """
 
     def __init__(self, client: Client | None, patience: float = PATIENCE) -> None:
         self._connection, self._patience = client, patience
@@ -211,7 +219,9 @@ class DaskExecutor:
         return max(1, sum(worker["nthreads"] for worker in self._workers().values()))
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's limit per thread."""
+        """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's limit
+        per thread.
+        """
         bounds = [] if stated is None else [stated]
         limited = [worker for worker in self._workers().values() if worker.get("memory_limit")]
         bounds += [int(MEMORY_SHARE * worker["memory_limit"] / worker["nthreads"]) for worker in limited]
@@ -229,7 +239,9 @@ class DaskExecutor:
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts as they become available. Raises ClusterError and what tasks raise."""
+        """Yield the results in the order of the parts as they become available. Raises ClusterError and what tasks
+        raise.
+        """
         return self.take(self._submit(task, list(parts), shared), task, on_progress)
 
     def take(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Generator[Result]:
@@ -271,9 +283,11 @@ class DaskExecutor:
             self._forget([*held, last])
 
     def _count_done(self, keys: Sequence[object], held: list[Future]) -> int:
-        """Return how many of the tasks ``keys`` have run, and release ``held``, so that workers free results that have been joined.
+        """Return how many of the tasks ``keys`` have run, and release ``held``, so that workers free results that have
+        been joined.
 
-        Futures are released only after the scheduler knows all of them: it would never free those that are released earlier.
+        Futures are released only after the scheduler knows all of them: it would never free those that are released
+        earlier.
         """
         scheduler: Any = self.client.scheduler
         known = [*keys, *(future.key for future in held)]
@@ -300,7 +314,9 @@ class DaskExecutor:
         return f"{what}-{self._name}{self._calls:06d}"
 
     def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> list[Future]:
-        """Submit one task for each part. Contiguous parts prefer the same worker, where they are joined without network traffic."""
+        """Submit one task for each part. Contiguous parts prefer the same worker, where they are joined without network
+        traffic.
+        """
         name, slots = self._key(task.phase), self._slots()
         call = partial(run_task, task.function, __version__)
         return [
@@ -367,7 +383,9 @@ class DaskExecutor:
 
 
 class LocalExecutor(DaskExecutor):
-    """An executor on local workers with one thread each, which are started at the first task, so that a refused job starts none."""
+    """An executor on local workers with one thread each, which are started at the first task, so that a refused job
+    starts none.
+    """
 
     def __init__(self, start: Callable[[], Client], workers: int, memory: int) -> None:
         """``start`` starts the workers, each of which may use ``memory`` bytes."""
@@ -387,5 +405,7 @@ class LocalExecutor(DaskExecutor):
         return self._count if self._connection is None else super().threads
 
     def limit(self, stated: int | None) -> int | None:
-        """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's memory."""
+        """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's
+        memory.
+        """
         return min([int(MEMORY_SHARE * self._memory), *([] if stated is None else [stated])])

@@ -8,13 +8,16 @@ from collections.abc import Callable
 
 
 class CompileClock:
-    """Counts the seconds in which at least one thread waits for the compiler or runs it; the compiler runs one thread at a time."""
+    """Counts the seconds in which at least one thread waits for the compiler or runs it; the compiler runs one thread
+    at a time.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # reentrant, because signal handlers read the clock too
         self._threads, self._began, self._seconds = 0, 0.0, 0.0
         self.announce: Callable[[], None] | None = None
-        """Called once, before the first pass that is not cached is compiled, to explain why the job seems to stand still."""
+        """Called once, before the first pass that is not cached is compiled, to explain why the job seems to stand
+        still."""
 
     def enter(self) -> None:
         """Count a thread that enters the compiler."""

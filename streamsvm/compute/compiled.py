@@ -2,13 +2,14 @@
 
 Numba's defaults are changed in three ways:
 
-- No wrapper for C callers. By default numba builds one for every function; without it a pass compiles in a seventh less time.
-- The cache survives faults. By default a truncated or foreign file in numba's cache, or a full disk, ends a job with ``EOFError`` or
-  ``UnpicklingError``. Here a function with a damaged file is compiled again, and an unwritable cache is ignored. A cached pass is loaded
-  with numba's runtime only; numba would first load its models of Python, numpy and scipy, which take 0.4 of the 1.7 CPU seconds of a fit
-  of 1,000 rows.
-- No signal handler raises in the main thread while the compiler runs. An exception in a callback of the compiler would be lost together
-  with the machine code of the callback, and the compiler would then fail with an error of its own.
+- No wrapper for C callers. By default numba builds one for every function; without it a pass compiles in a seventh less
+  time.
+- The cache survives faults. By default a truncated or foreign file in numba's cache, or a full disk, ends a job with
+  ``EOFError`` or ``UnpicklingError``. Here a function with a damaged file is compiled again, and an unwritable cache is
+  ignored. A cached pass is loaded with numba's runtime only; numba would first load its models of Python, numpy and
+  scipy, which take 0.4 of the 1.7 CPU seconds of a fit of 1,000 rows.
+- No signal handler raises in the main thread while the compiler runs. An exception in a callback of the compiler would
+  be lost together with the machine code of the callback, and the compiler would then fail with an error of its own.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ def compiled(*, fastmath: bool | set[str] = False) -> Callable[[Callable[..., An
 
 
 def inlined() -> Callable[[Callable[..., Any]], Any]:
-    """Return the decorator of a short function that is inlined, because passing arrays would cost more than its work."""
+    """Return the decorator of a short function that is inlined, because passing arrays would cost more than its
+    work.
+    """
     return njit(cache=True, nogil=True, inline="always")
 
 

@@ -1,13 +1,13 @@
 """Extensions of numba for compiled passes: methods of records, and software prefetch.
 
-A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name, one
-``overload_method`` gives numba the Python function of the record's class. A pass that calls the method is compiled once for each
-combination of record types and cached on disk; the same code also runs uncompiled. The names are bound for every named tuple in the
-process, so the list is short and complete here.
+A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name,
+one ``overload_method`` gives numba the Python function of the record's class. A pass that calls the method is compiled
+once for each combination of record types and cached on disk; the same code also runs uncompiled. The names are bound
+for every named tuple in the process, so the list is short and complete here.
 
-A pass that visits rows in random order prefetches a row a few visits before it needs it. Without prefetch the visit of a random row
-spends more time waiting for memory than computing (measured with 18 columns: 110 of 140 ns). Uncompiled, ``touch`` does nothing;
-compiled, it is one instruction per cache line.
+A pass that visits rows in random order prefetches a row a few visits before it needs it. Without prefetch the visit of
+a random row spends more time waiting for memory than computing (measured with 18 columns: 110 of 140 ns). Uncompiled,
+``touch`` does nothing; compiled, it is one instruction per cache line.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from streamsvm.compute.compiled import NOT_FROM_C
 from streamsvm.rows import Dense, Rows
 
 FAST = {"reassoc", "contract", "arcp", "nsz"}
-"""Floating-point transformations allowed in passes: sums may be reordered and fused. NaN and infinity keep their meaning."""
+"""Floating-point transformations allowed in passes: sums may be reordered and fused. NaN and infinity keep their
+meaning."""
 
 _METHODS = {
     0: ("quadratic", "numeric"),
@@ -38,7 +39,8 @@ STRICT = {"add_row"}
 
 
 def _method_of(name: str) -> Callable[[Any], Callable[..., Any] | None]:
-    # Numba calls this for every named tuple in the process, also those of other packages, whose class may lack the method.
+    # Numba calls this for every named tuple in the process, also those of other packages, whose class may lack the
+    # method.
     def find(record: Any) -> Callable[..., Any] | None:
         return getattr(record.instance_class, name, None)
 

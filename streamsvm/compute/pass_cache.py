@@ -1,8 +1,8 @@
 """The directory of compiled passes, named by a hash of the sources.
 
-Numba stores a compiled function with a time stamp of the file that defines it, and therefore does not notice an edit of another file
-that the function inlines, such as a loss or a row format. Here the directory is named by a hash of every file whose code a pass can
-contain, so that an edit of any of them starts with an empty cache.
+Numba stores a compiled function with a time stamp of the file that defines it, and therefore does not notice an edit of
+another file that the function inlines, such as a loss or a row format. Here the directory is named by a hash of every
+file whose code a pass can contain, so that an edit of any of them starts with an empty cache.
 """
 
 from __future__ import annotations
@@ -88,8 +88,8 @@ def _temporary() -> Path:
 def use_cache() -> Path:
     """Set the directory in which numba keeps compiled passes, and return it.
 
-    Raises SecurityError if other users can write to the directory. If it belongs to another user or is not writable, warn, and use a
-    temporary directory for this process.
+    Raises SecurityError if other users can write to the directory. If it belongs to another user or is not writable,
+    warn, and use a temporary directory for this process.
     """
     directory = cache_directory()
     try:

@@ -1,7 +1,8 @@
 """Pseudorandom numbers as functions of a seed and a counter: splitmix64, shuffles, samples.
 
-The generator is splitmix64 (Steele, Lea, Flood 2014): ``mix(seed + counter * STEP)``, a bijection of the counter for each seed. Bounded
-numbers are drawn by Lemire's multiply-and-shift, permutations by the Fisher-Yates shuffle. A compiled draw takes about 3 ns.
+The generator is splitmix64 (Steele, Lea, Flood 2014): ``mix(seed + counter * STEP)``, a bijection of the counter for
+each seed. Bounded numbers are drawn by Lemire's multiply-and-shift, permutations by the Fisher-Yates shuffle. A
+compiled draw takes about 3 ns.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ Bits = TypeVar("Bits", np.uint64, NDArray[np.uint64])
 
 
 def mix_bits(z: Bits) -> Bits:
-    """Return the output function of splitmix64 for each number: a bijection of 64-bit numbers in which every output bit depends on every
-    input bit (Steele, Lea and Flood, OOPSLA 2014).
+    """Return the output function of splitmix64 for each number: a bijection of 64-bit numbers in which every output bit
+    depends on every input bit (Steele, Lea and Flood, OOPSLA 2014).
     """
     z = (z ^ (z >> np.uint64(30))) * MIX1
     z = (z ^ (z >> np.uint64(27))) * MIX2
@@ -55,8 +56,8 @@ def permutation(order: Int32, seed: int) -> None:
 
 
 def draw_lots(index: Int64, seed: int) -> NDArray[np.uint64]:
-    """Return a random number for each row number in ``index``. The rows with the smallest numbers are a random sample, which does not
-    depend on how rows are divided into blocks.
+    """Return a random number for each row number in ``index``. The rows with the smallest numbers are a random sample,
+    which does not depend on how rows are divided into blocks.
     """
     return mix_bits((index.astype(np.uint64) + np.array(seed).astype(np.uint64) * MIX1) * STEP)
 

@@ -1,8 +1,9 @@
 """The svmlight parser: one pass over a block of text that ends with a line feed.
 
-It accepts only the strict grammar, independent of the locale. At the first line outside the grammar the pass stops and returns its
-position; the source then explains the fault in words. Decimal numbers are converted here if the result is the same float32 as rounding
-the exact value to double and then to float. The positions of the few other numbers are returned, to be converted by Python's ``float``.
+It accepts only the strict grammar, independent of the locale. At the first line outside the grammar the pass stops and
+returns its position; the source then explains the fault in words. Decimal numbers are converted here if the result is
+the same float32 as rounding the exact value to double and then to float. The positions of the few other numbers are
+returned, to be converted by Python's ``float``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ DIGITS = 18
 """Number of significant digits that fit in an int64; further digits only change the exponent."""
 EXACT_MANTISSA = 2**53
 EXACT_POWER = 22
-"""10**22 is the largest power of ten that is exact in double, so that one multiplication or division by it rounds only once."""
+"""10**22 is the largest power of ten that is exact in double, so that one multiplication or division by it rounds only
+once."""
 POWERS = np.array([float(f"1e{k}") for k in range(-290, 291)])
 LARGEST_POWER = 290
 SLACK = 2.0**-50
@@ -62,7 +64,9 @@ def _value32(mantissa, exponent, dropped):
 
 @inlined()
 def _mantissa(text, i):
-    """Return the same as ``_long_mantissa``, faster: digits are counted one by one only if some do not fit the mantissa."""
+    """Return the same as ``_long_mantissa``, faster: digits are counted one by one only if some do not fit the
+    mantissa.
+    """
     start, mantissa = i, np.int64(0)
     while 0 <= digit_at(text, i) <= 9:
         mantissa = mantissa * 10 + digit_at(text, i)
@@ -82,7 +86,9 @@ def _mantissa(text, i):
 
 @compiled()
 def _long_mantissa(text, i):
-    """Parse digits with at most one decimal point: (mantissa, exponent, whether nonzero digits were dropped, digits seen, next byte)."""
+    """Parse digits with at most one decimal point: (mantissa, exponent, whether nonzero digits were dropped, digits
+    seen, next byte).
+    """
     mantissa, exponent, significant, seen = np.int64(0), np.int64(0), 0, 0
     dropped = False
     point = False
@@ -120,7 +126,9 @@ def _exponent(text, i):
 
 @inlined()
 def number(text, i, single):
-    """Parse a decimal number at ``i``: (value, status, next byte). ``single``: a value correct after rounding to float32 suffices."""
+    """Parse a decimal number at ``i``: (value, status, next byte). ``single``: a value correct after rounding to
+    float32 suffices.
+    """
     negative = text[i] == MINUS
     if negative or text[i] == PLUS:
         i += 1
@@ -196,7 +204,9 @@ def scratch(rows: int, entries: int, *, exact: bool = False) -> Scratch:
 
 @inlined()
 def _index(text, i, top):
-    """Parse digits without a leading zero, then a colon: (index, next byte). The index is -1 if it is malformed or exceeds ``top``."""
+    """Parse digits without a leading zero, then a colon: (index, next byte). The index is -1 if it is malformed or
+    exceeds ``top``.
+    """
     index = digit_at(text, i)
     if index < 0 or index > 9 or (index == 0 and text[i + 1] != COLON):
         return -1, i
@@ -229,7 +239,9 @@ def _skip_spaces(text, i):
 
 @compiled()
 def _label(text, i, unlabeled):
-    """Parse the label at the beginning of a line: (value, status, next byte). NaN if there is no label and ``unlabeled`` is true."""
+    """Parse the label at the beginning of a line: (value, status, next byte). NaN if there is no label and
+    ``unlabeled`` is true.
+    """
     value, status, after = number(text, i, i < 0)  # always False, but not a literal: see ``parse``
     if unlabeled and text[after] == COLON:
         return np.nan, OK, i
@@ -238,7 +250,9 @@ def _label(text, i, unlabeled):
 
 @compiled()
 def _entries(text, i, separated, base, top, entries, left, out):
-    """Parse 'index:value' to the end of the line: (entries, unfinished, first index, position of the line feed or -1 if bad)."""
+    """Parse 'index:value' to the end of the line: (entries, unfinished, first index, position of the line feed or -1 if
+    bad).
+    """
     first, previous = NO_INDEX, base - 1
     while True:
         start = _skip_spaces(text, i)
@@ -271,8 +285,9 @@ def _note(unfinished, left, entry, start, stop):
 def parse(text, stop, base, top, unlabeled, out):
     """Parse text[:stop], which ends with a line feed, into ``out``. Returns a ``Parsed``.
 
-    ``base`` is subtracted from every index; indices must lie in [base, top] and be ascending within a row. Unfinished numbers are 0 in
-    ``out`` and listed in ``out.unfinished``. ``unlabeled``: a row may begin with an entry; its label is then NaN.
+    ``base`` is subtracted from every index; indices must lie in [base, top] and be ascending within a row. Unfinished
+    numbers are 0 in ``out`` and listed in ``out.unfinished``. ``unlabeled``: a row may begin with an entry; its label
+    is then NaN.
     """
     zero = stop - stop  # not a literal, because numba would compile all called functions again for literals
     rows, entries, left, lines, blank, begin = zero, zero, zero, zero, zero, zero

@@ -1,4 +1,5 @@
-"""How the target of a row enters a problem. The functions are compiled with the loss, whose ``numeric`` selects the branch.
+"""How the target of a row enters a problem. The functions are compiled with the loss, whose ``numeric`` selects the
+branch.
 
                                      argument m of the loss   sign of the row in w   term of the dual
     classification, y = +1 or -1     m = y f, the margin      y                      a
@@ -46,7 +47,9 @@ def entry(loss: Any, a: float, y: float) -> float:
 
 @compiled(fastmath=FAST)
 def lower(loss: Any, C: float) -> float:
-    """Return the lower bound of the dual variable: 0 in classification, -C l'(inf) in regression, which is -inf for an unbounded slope."""
+    """Return the lower bound of the dual variable: 0 in classification, -C l'(inf) in regression, which is -inf for an
+    unbounded slope.
+    """
     if loss.numeric():
         return -C * loss.slope(np.inf)
     return 0.0
@@ -54,7 +57,9 @@ def lower(loss: Any, C: float) -> float:
 
 @compiled(fastmath=FAST)
 def left_slope(loss: Any, a: float, C: float) -> float:
-    """Return the left derivative of the conjugate at a. In regression, at a = 0, it is less than the right derivative."""
+    """Return the left derivative of the conjugate at a. In regression, at a = 0, it is less than the right
+    derivative.
+    """
     if loss.numeric() and a == 0.0:
         return loss.conjugate_slope(-LEAST, C)
     return loss.conjugate_slope(a, C)

@@ -1,11 +1,13 @@
-"""The threads of this process: how many may compute, how work is distributed to idle ones, and how they are started and ended safely.
+"""The threads of this process: how many may compute, how work is distributed to idle ones, and how they are started and
+ended safely.
 
-There is one count of cores, shared by threads that work on a group of chunks (``engine.executor``) and by threads that work on a
-strip of rows (``in_strips``). Each strip writes its own rows, computed as if it were alone, so that results do not depend on which
-threads were idle.
+There is one count of cores, shared by threads that work on a group of chunks (``engine.executor``) and by threads that
+work on a strip of rows (``in_strips``). Each strip writes its own rows, computed as if it were alone, so that results
+do not depend on which threads were idle.
 
-Code that starts threads waits for all of them before it returns, even if a signal handler raises in between (``start_all``,
-``end_all``). Otherwise a thread whose start was interrupted would use objects that its owner has already closed.
+Code that starts threads waits for all of them before it returns, even if a signal handler raises in between
+(``start_all``, ``end_all``). Otherwise a thread whose start was interrupted would use objects that its owner has
+already closed.
 """
 
 from __future__ import annotations
@@ -94,14 +96,18 @@ class Cores:
         self._lock = threading.Lock()
 
     def borrow(self, wanted: int) -> int:
-        """Return how many cores, up to ``wanted``, were idle and now belong to the caller until ``give_back`` is called."""
+        """Return how many cores, up to ``wanted``, were idle and now belong to the caller until ``give_back`` is
+        called.
+        """
         with self._lock:
             granted = max(0, min(wanted, self.count - self._busy))
             self._busy += granted
             return granted
 
     def begin_in_child(self) -> None:
-        """Reset the counts and the lock in a child process, which has one thread. The parent's lock may be held for ever."""
+        """Reset the counts and the lock in a child process, which has one thread. The parent's lock may be held for
+        ever.
+        """
         self._busy, self._lock = 1, threading.Lock()
 
     def give_back(self, count: int) -> None:
@@ -132,8 +138,8 @@ def use_threads(count: int) -> Iterator[None]:
 def in_strips(work: Callable[[int, int], None], rows: int, tile: int, least: int = MIN_TILES) -> None:
     """Call ``work(start, stop)`` for strips that cover [0, rows), in this thread and in idle ones.
 
-    Boundaries are multiples of ``tile``; a strip for another thread has at least ``least`` tiles. ``work`` must release the
-    interpreter's lock for most of its time. Raises the error of a strip.
+    Boundaries are multiples of ``tile``; a strip for another thread has at least ``least`` tiles. ``work`` must release
+    the interpreter's lock for most of its time. Raises the error of a strip.
     """
     start = 0
     while start < rows:
@@ -172,7 +178,8 @@ def lanes(each: int) -> int:
 
 
 def share_out(pieces: Iterator[T], work: Callable[[T], None], lanes: int) -> None:
-    """Call ``work`` for each piece, on up to ``lanes`` threads (this one and idle ones), each of which takes the next piece when it is free.
+    """Call ``work`` for each piece, on up to ``lanes`` threads (this one and idle ones), each of which takes the next
+    piece when it is free.
 
     Raises the error of a piece after the other threads have finished the remaining pieces.
     """
@@ -192,9 +199,9 @@ def share_out(pieces: Iterator[T], work: Callable[[T], None], lanes: int) -> Non
 def in_turn(make: Callable[[int, int], T], consume: Callable[[T], object], count: int, lanes: int) -> None:
     """Call ``consume(make(number, lane))`` for all numbers below ``count``.
 
-    ``make`` is called on several threads (this one and idle ones) at the same time, each with another ``lane`` below ``lanes``.
-    ``consume`` is called in the order of the numbers, one call at a time; the thread with the lowest number never waits. Raises the
-    first error.
+    ``make`` is called on several threads (this one and idle ones) at the same time, each with another ``lane`` below
+    ``lanes``. ``consume`` is called in the order of the numbers, one call at a time; the thread with the lowest number
+    never waits. Raises the first error.
     """
     numbers, changed, consumed, failed = iter(range(count)), threading.Condition(), 0, False
 

@@ -1,8 +1,10 @@
-"""Blocks: a loaded chunk, cut into parts, with the targets and weights of each problem, is passed to the solver's ``visit``.
+"""Blocks: a loaded chunk, cut into parts, with the targets and weights of each problem, is passed to the solver's
+``visit``.
 
-Solvers receive rows only from here while they train, whether the chunk was read by this process or by a worker. A one-vs-one problem
-gets a copy of the rows of its two classes, block by block, so that its cost grows with the number of its own rows. The rows keep their
-global numbers (``Block.places``), by which solvers identify them in the next pass, and models identify them across pairs.
+Solvers receive rows only from here while they train, whether the chunk was read by this process or by a worker. A
+one-vs-one problem gets a copy of the rows of its two classes, block by block, so that its cost grows with the number of
+its own rows. The rows keep their global numbers (``Block.places``), by which solvers identify them in the next pass,
+and models identify them across pairs.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ from streamsvm.types.problem import class_factors
 def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *, reused: bool = False) -> Block | None:
     """Return the block of a problem for one part of a chunk; None if a one-vs-one problem has no row in it.
 
-    ``start``: the global number of the chunk's first row. ``reused``: other problems use the part too, so that its order is copied.
+    ``start``: the global number of the chunk's first row. ``reused``: other problems use the part too, so that its
+    order is copied.
     """
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
     codes, weight = loaded.chunk.codes[span], None if weight is None else weight[span]
@@ -42,15 +45,17 @@ def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *,
 
 
 def own_rows(values: Array, places: Int64 | None) -> Array:
-    """Return the entries of ``values`` (rows of the part, ...) that belong to a block's rows: a view; a copy for one-vs-one."""
+    """Return the entries of ``values`` (rows of the part, ...) that belong to a block's rows: a view; a copy for
+    one-vs-one.
+    """
     return values if places is None else values[places]
 
 
 def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) -> tuple[Targets, Float32 | Float64]:
     """Return a problem's targets (n,) and weights (n,) for rows with these codes (n,) and row weights (n,).
 
-    The weights are float32, unless they are class weights that float32 cannot represent exactly, or products of class and row
-    weights: then they are float64.
+    The weights are float32, unless they are class weights that float32 cannot represent exactly, or products of class
+    and row weights: then they are float64.
     """
     y, s = problem.kind.targets(codes), class_factors(codes, problem.weights)
     if weight is None:
@@ -94,10 +99,11 @@ class BlockVisitor:
         active: Sequence[ActiveProblem],
         row_values: Mapping[str, Array],
     ) -> None:
-        """Visit chunk number ``chunk`` for every active problem that does not hold it out. Changes the states and ``row_values``.
+        """Visit chunk number ``chunk`` for every active problem that does not hold it out. Changes the states and
+        ``row_values``.
 
-        ``start`` is the number of the chunk's first row in the store. ``row_values`` holds the per-row state of the chunk,
-        (problems, rows), by name.
+        ``start`` is the number of the chunk's first row in the store. ``row_values`` holds the per-row state of the
+        chunk, (problems, rows), by name.
         """
         visiting = [problem for problem in active if chunk not in problem.problem.held_out]
         for part in self._parts(loaded.chunk.X, visiting):
@@ -128,6 +134,8 @@ class BlockVisitor:
         self.solver.join_gathered(states)
 
     def finish(self, state: State, deadline: float = float("inf")) -> Certificate:
-        """Close a pass of one problem. A solver with ``stops_early`` stops at ``deadline``, a moment of ``time.perf_counter``."""
+        """Close a pass of one problem. A solver with ``stops_early`` stops at ``deadline``, a moment of
+        ``time.perf_counter``.
+        """
         self.solver.set_deadline(state, deadline)
         return self.solver.finish(state)

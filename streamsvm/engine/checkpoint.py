@@ -1,9 +1,10 @@
 """Checkpoints: when one is made, what it holds, and the file format.
 
-A checkpoint is a safetensors file of arrays with a JSON header, protected by checksums. Two generations are kept. A new checkpoint
-overwrites the older one, so that one is always intact; a resumed run uses the newest intact one. Arrays are written to disk directly
-from memory, without a second copy. Reading a file executes no code: each class is named by its tag (``class_tags``), looked up in a
-closed table, and its fields are set. Saving an object whose class has no tag is an error.
+A checkpoint is a safetensors file of arrays with a JSON header, protected by checksums. Two generations are kept. A new
+checkpoint overwrites the older one, so that one is always intact; a resumed run uses the newest intact one. Arrays are
+written to disk directly from memory, without a second copy. Reading a file executes no code: each class is named by its
+tag (``class_tags``), looked up in a closed table, and its fields are set. Saving an object whose class has no tag is an
+error.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ FORMAT = 3
 GENERATIONS = ("ckpt-A", "ckpt-B")
 """The two files of a directory; a new checkpoint overwrites the older one."""
 PAUSE_FACTOR = 20
-"""Minimum pause between two checkpoints, as a multiple of the time the last one took, so that checkpoints take at most 1/20 of a run."""
+"""Minimum pause between two checkpoints, as a multiple of the time the last one took, so that checkpoints take at most
+1/20 of a run."""
 SAVED_FIELDS = {
     "passes": "passes",
     "index": "chunks_visited",
@@ -59,8 +61,8 @@ SAVED_FIELDS = {
     "held": "validation_state",
     "gaps": "gaps",
 }
-"""Keys of a checkpoint, each with the field of ``Training`` that it stores. The problems' runs, the per-row state and the status are
-stored under further keys."""
+"""Keys of a checkpoint, each with the field of ``Training`` that it stores. The problems' runs, the per-row state and
+the status are stored under further keys."""
 
 
 class Encoder:
@@ -154,7 +156,9 @@ def _is_transposed(array: Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """A checkpoint file with an intact header. Its arrays are read from the file when ``content`` or ``verify`` is called."""
+    """A checkpoint file with an intact header. Its arrays are read from the file when ``content`` or ``verify`` is
+    called.
+    """
 
     number: int
     """Number of the checkpoint among those of its run, from 1."""
@@ -248,7 +252,8 @@ class CheckpointDirectory:
     def open(self, *, keep_existing: bool) -> Iterator[None]:
         """Create the directory for a run; unless ``keep_existing``, remove the checkpoints of earlier runs.
 
-        The directory is removed after a normal end, unless ``keep_after_success`` is set, and after an error if it holds no checkpoint.
+        The directory is removed after a normal end, unless ``keep_after_success`` is set, and after an error if it
+        holds no checkpoint.
         """
         if not keep_existing:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -264,7 +269,9 @@ class CheckpointDirectory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def check_absent(self) -> None:
-        """Raise ExistsError if an interrupted run has left a checkpoint, which a run that does not resume would remove."""
+        """Raise ExistsError if an interrupted run has left a checkpoint, which a run that does not resume would
+        remove.
+        """
         if any((self.directory / name).exists() for name in GENERATIONS):
             raise ExistsError(
                 f"{self.directory} holds the checkpoint of a run that was interrupted",
@@ -301,7 +308,9 @@ class Checkpointer(Protocol):
         ...
 
     def save_if_due(self, training: Training) -> None:
-        """Save a checkpoint if one is due; called after every visit. Raises InterruptedRun if the process is asked to stop."""
+        """Save a checkpoint if one is due; called after every visit. Raises InterruptedRun if the process is asked to
+        stop.
+        """
         ...
 
     def check_store(self) -> None:
@@ -419,7 +428,9 @@ class RunCheckpointer:
         self.report({"event": "checkpoint", **_position(training), "took": self._save_seconds})
 
     def save_interrupted(self, training: Training) -> InterruptedRun:
-        """Save a checkpoint of a run that was asked to stop, and return the InterruptedRun to raise. Raises StorageError."""
+        """Save a checkpoint of a run that was asked to stop, and return the InterruptedRun to raise. Raises
+        StorageError.
+        """
         self.interruption.saving = True
         self.save(training)
         self.interruption.saving = False

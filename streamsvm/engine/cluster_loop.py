@@ -1,4 +1,5 @@
-"""The fit loop on a cluster: workers visit groups with serialized states, and the worker that makes the last join closes the pass.
+"""The fit loop on a cluster: workers visit groups with serialized states, and the worker that makes the last join
+closes the pass.
 
 The state fields that only ``finish`` reads (``Solver.driver_fields``) stay on disk, from where that worker reads them.
 """
@@ -31,7 +32,8 @@ class PassResult(NamedTuple):
     certificates: list[Certificate]
     """The new certificate of each problem."""
     witnesses: list[State | None]
-    """The serialized dual witness (``Work.witnesses``) of each problem that takes part in no further pass; else None."""
+    """The serialized dual witness (``Work.witnesses``) of each problem that takes part in no further pass; else
+    None."""
     costs: PartialResult
     """The costs of all groups; its list of states is empty."""
     seconds: float = 0.0
@@ -84,8 +86,9 @@ def _serialize_witnesses(
 class DistributedTrainer(GroupTrainer):
     """The fit loop that runs on the executor of a cluster.
 
-    Tasks work on copies, because a worker may fail at any time. Therefore the per-row state, and the state fields that only ``finish``
-    reads, are in files with one version for each pass, and nothing on the driver changes before a pass is closed.
+    Tasks work on copies, because a worker may fail at any time. Therefore the per-row state, and the state fields that
+    only ``finish`` reads, are in files with one version for each pass, and nothing on the driver changes before a pass
+    is closed.
     """
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
@@ -98,7 +101,9 @@ class DistributedTrainer(GroupTrainer):
         self.training.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> DistributedTrainer:
-        """Return a loop over the same groups for another solver, whose passes and costs are counted on from ``previous``."""
+        """Return a loop over the same groups for another solver, whose passes and costs are counted on from
+        ``previous``.
+        """
         work = replace(
             self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None, witnesses=False
         )
@@ -109,8 +114,8 @@ class DistributedTrainer(GroupTrainer):
     def continue_pass(self) -> None:
         """Prepare to repeat an interrupted pass from its start.
 
-        If the checkpoint was made by one process, write the state fields that only ``finish`` reads to a file. Raises StorageError,
-        and DataError if the interrupted pass has already changed per-row state.
+        If the checkpoint was made by one process, write the state fields that only ``finish`` reads to a file. Raises
+        StorageError, and DataError if the interrupted pass has already changed per-row state.
         """
         training, driver_state, versions = self.training, self._fit.work.driver_state, self._versions
         if training.chunks_visited and (self._solver.row_state or not training.partials):

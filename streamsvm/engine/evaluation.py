@@ -31,7 +31,8 @@ DEPTH = 1
 MAX_WAITING_BYTES = 16 << 20
 """Largest total size of partial sums that wait to be joined."""
 COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
-"""Number of chunks, and rows of each, whose features are computed by two maps to measure the effect of rounding in float32."""
+"""Number of chunks, and rows of each, whose features are computed by two maps to measure the effect of rounding in
+float32."""
 
 
 class ProblemBlock(NamedTuple):
@@ -206,8 +207,9 @@ def evaluate_problems(  # noqa: PLR0917
 ) -> list[Any]:
     """Return for every problem the sums of its evaluation at its weights, and at its dual variables if they are known.
 
-    The dual variables are read from ``dual``; if it is None, ``dual_values`` returns those of problem k and a block. Chunks that a
-    problem holds out are not counted. ``working``: bytes of memory that each thread's map needs. Raises what reading the store raises.
+    The dual variables are read from ``dual``; if it is None, ``dual_values`` returns those of problem k and a block.
+    Chunks that a problem holds out are not counted. ``working``: bytes of memory that each thread's map needs. Raises
+    what reading the store raises.
     """
     rows = RowsInGroups(store, features, problems, dual, working)
     units = _units(rows, weights)
@@ -231,7 +233,9 @@ def _merge_evaluations(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:
-    """Return the unit of each problem's margins: 1, or for margins without scale their mean absolute value in the first block."""
+    """Return the unit of each problem's margins: 1, or for margins without scale their mean absolute value in the first
+    block.
+    """
     units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.regularizer.has_scale}
     for k, block, _ in rows.blocks() if len(units) < len(weights) else ():
         if k not in units:
@@ -284,7 +288,9 @@ def _decision_values(map_: FeatureMap, X: Rows, weights: list[Float64]) -> list[
 def sum_weight_with_loss(
     store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], error: list[float]
 ) -> list[float]:
-    """Return for every problem sum C_i over the rows whose loss can be above 0, if margins may be wrong by ``error``."""
+    """Return for every problem sum C_i over the rows whose loss can be above 0, if margins may be wrong by
+    ``error``.
+    """
 
     def add(totals: list[float], problem_block: ProblemBlock) -> None:
         k, block, _ = problem_block

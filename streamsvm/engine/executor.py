@@ -1,7 +1,8 @@
-"""Executors: run the parts of a job one after the other, on threads, or on a cluster, with the same result to the last bit.
+"""Executors: run the parts of a job one after the other, on threads, or on a cluster, with the same result to the last
+bit.
 
-Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of the parts. The
-result therefore does not depend on which thread or worker computed a part, or when.
+Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of
+the parts. The result therefore does not depend on which thread or worker computed a part, or when.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class Task(NamedTuple):
     needs: int = 0
     """Bytes of memory that it is expected to need, for the message if a worker runs out of memory."""
     each: Callable[..., Generator[Result]] | None = None
-    """For tasks that read ahead across parts: ``each(parts, *shared)`` yields the results of several parts in order. None: ``function``
-    is called for each part."""
+    """For tasks that read ahead across parts: ``each(parts, *shared)`` yields the results of several parts in order.
+    None: ``function`` is called for each part."""
 
     def results(self, parts: Iterator[Part], shared: Sequence[Shared]) -> Generator[Result]:
         """Yield the results of the parts in order."""
@@ -140,7 +141,9 @@ class Executor(Protocol):
         ...
 
     def share(self, value: Shared) -> Shared:
-        """Return a reference to ``value``, so that it is sent to each worker once and not with each task. Tasks must not modify it."""
+        """Return a reference to ``value``, so that it is sent to each worker once and not with each task. Tasks must
+        not modify it.
+        """
         ...
 
     def map(
@@ -150,7 +153,9 @@ class Executor(Protocol):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts. Executors in this process take a part from ``parts`` when they need it."""
+        """Yield the results in the order of the parts. Executors in this process take a part from ``parts`` when they
+        need it.
+        """
         ...
 
     def reduce(
@@ -255,7 +260,9 @@ def _connect(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
 
 
 def _explain_worker_limit(error: BudgetError, bound: int | None, stated: int | None) -> None:
-    """Add to the message that the workers' memory limit is too low, if it is, because a higher ``--memory`` would not help."""
+    """Add to the message that the workers' memory limit is too low, if it is, because a higher ``--memory`` would not
+    help.
+    """
     if bound is not None and (stated is None or bound < stated):
         error.message += f"; a task may take {mib(bound)}, a share of its worker's memory limit for each thread"
         error.hint = f"start workers with a higher --memory-limit or fewer --nthreads; without workers: {error.hint}"
@@ -280,7 +287,9 @@ class ThreadExecutor(InThisProcess):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts; threads work at most a few parts ahead. Raises what tasks raise."""
+        """Yield the results in the order of the parts; threads work at most a few parts ahead. Raises what tasks
+        raise.
+        """
         finished: dict[int, Result] = {}
         results = partial(task.results, shared=shared)
         with PartThreads(results, enumerate(parts), finished.__setitem__, self.threads, AHEAD * self.threads) as pool:
@@ -324,8 +333,8 @@ def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
 class PartThreads:
     """Threads that take parts in order and pass each result to ``consume(number, result)``.
 
-    A thread with result ``number`` waits until ``number`` is less than ``ahead`` plus the number of delivered results. The thread with
-    the lowest part therefore never waits for another.
+    A thread with result ``number`` waits until ``number`` is less than ``ahead`` plus the number of delivered results.
+    The thread with the lowest part therefore never waits for another.
     """
 
     def __init__(

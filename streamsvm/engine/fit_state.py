@@ -1,4 +1,6 @@
-"""The state of a fit while it trains: solver state and certificate of each problem, costs so far, and whether and why it ends."""
+"""The state of a fit while it trains: solver state and certificate of each problem, costs so far, and whether and why
+it ends.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ class CheckpointedRows(Protocol):
         ...
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore the state of checkpoint ``saved``; ``older`` is a second checkpoint that must stay valid. Raises DataError."""
+        """Restore the state of checkpoint ``saved``; ``older`` is a second checkpoint that must stay valid. Raises
+        DataError.
+        """
         ...
 
     def close(self) -> None:
@@ -36,7 +40,9 @@ class RowNumbers(CheckpointedRows, Protocol):
 
     @property
     def layout(self) -> Layout:
-        """The layout of the training rows. The numbers are stored by its chunks, which may differ from those of the store that is read."""
+        """The layout of the training rows. The numbers are stored by its chunks, which may differ from those of the
+        store that is read.
+        """
         ...
 
     def load(self, chunk: int) -> Array:
@@ -76,7 +82,8 @@ class ProblemRun:
     done: bool = False
     """Whether the problem takes part in no further pass."""
     witness: State | None = None
-    """State from which the dual variables are computed at the end, if ``state`` does not suffice (``types.Solver.witness``)."""
+    """State from which the dual variables are computed at the end, if ``state`` does not suffice
+    (``types.Solver.witness``)."""
 
     def take_certificate(self, certificate: Certificate) -> None:
         """Set the certificate of a closed pass. If it ends the problem (``Certificate.ends``), the problem is done.
@@ -160,7 +167,8 @@ class Training:
     def decide_end(self, *, late: bool, end_requested: bool = False) -> bool:
         """Record the largest gap, and return whether the pass just closed was the last one; ``status`` says why.
 
-        If time is short (``late``) or a callback has asked for the end, one more pass follows, which computes exact certificates.
+        If time is short (``late``) or a callback has asked for the end, one more pass follows, which computes exact
+        certificates.
         """
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         if not self.active():

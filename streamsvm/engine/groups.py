@@ -1,8 +1,9 @@
-"""Passes group by group: each group of chunks is visited with copies of the solvers' states, which are then merged and finished.
+"""Passes group by group: each group of chunks is visited with copies of the solvers' states, which are then merged and
+finished.
 
-The groups depend only on the store, so that the result is the same on one thread, on several, on a cluster, and after a resume.
-A thread that visits several groups reads ahead across group boundaries (``visit_groups``). The result of a group is a
-``PartialResult``; ``Join`` joins the results of neighboring groups into one ``PartialResult``.
+The groups depend only on the store, so that the result is the same on one thread, on several, on a cluster, and after a
+resume. A thread that visits several groups reads ahead across group boundaries (``visit_groups``). The result of a
+group is a ``PartialResult``; ``Join`` joins the results of neighboring groups into one ``PartialResult``.
 """
 
 from __future__ import annotations
@@ -45,11 +46,14 @@ class GroupState(Protocol):
         ...
 
     def load(self, group: Group, version: int) -> Array:
-        """Return a writable copy of the numbers of a group, (problems, rows of the group), as of ``version``. Raises DataError."""
+        """Return a writable copy of the numbers of a group, (problems, rows of the group), as of ``version``. Raises
+        DataError.
+        """
         ...
 
     def save_or_return(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> Array | None:
-        """Save the numbers of a group as ``version`` and return None, or return them for the driver to save with the result.
+        """Save the numbers of a group as ``version`` and return None, or return them for the driver to save with the
+        result.
 
         Removes the files of the versions ``drop``. Raises StorageError.
         """
@@ -58,7 +62,9 @@ class GroupState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The input of tasks that is the same in all passes of a fit. When sent to other processes it holds paths, not data."""
+    """The input of tasks that is the same in all passes of a fit. When sent to other processes it holds paths, not
+    data.
+    """
 
     store: StoreReference | OpenedStore
     solver: AnySolver
@@ -77,8 +83,9 @@ class Work:
     state_files: tuple[GroupState, ...] = ()
     """Access to the per-row state, one entry for each named state."""
     driver_state: DriverState | None = None
-    """Files of the fields that only ``finish`` reads (``Solver.driver_fields``); None if there are no such fields. In one process
-    the fields stay in the states; the files are then read only to resume a run that was made on a cluster."""
+    """Files of the fields that only ``finish`` reads (``Solver.driver_fields``); None if there are no such fields. In
+    one process the fields stay in the states; the files are then read only to resume a run that was made on a
+    cluster."""
     witnesses: bool = False
     """Whether dual variables are needed after the training (``types.Solver.witness``)."""
     maps: list[FeatureMap] = field(default_factory=list)
@@ -97,7 +104,8 @@ class PassInput(NamedTuple):
     drop: tuple[int, ...] = ()
     """Versions of files that are no longer needed."""
     thresholds: dict[int, Handle] | None = None
-    """Sampling thresholds by problem, updated by the tasks of this pass in this process (``types.Solver.sampling_threshold``)."""
+    """Sampling thresholds by problem, updated by the tasks of this pass in this process
+    (``types.Solver.sampling_threshold``)."""
     deadline: float = float("inf")
     """Moment of the time limit, by ``time.time``, a clock that all machines share."""
     ending: bool = False
@@ -286,7 +294,9 @@ class _GroupVisit:
         """Row range of each chunk, counted from the first row of the group."""
 
     def visit(self, loaded: Loaded, chunk: int, visitor: BlockVisitor) -> None:
-        """Visit a chunk with the solvers. If the group is one block, ``loaded`` has all its rows and ``chunk`` is the first chunk."""
+        """Visit a chunk with the solvers. If the group is one block, ``loaded`` has all its rows and ``chunk`` is the
+        first chunk.
+        """
         active = [ActiveProblem(k, self._work.problems[k], state) for k, state in self._states.items()]
         chunk_values = {name: values[:, self.spans[chunk]] for name, values in self._row_values.items()}
         visitor.visit(loaded, chunk, self._starts[chunk], active, chunk_values)
@@ -306,7 +316,9 @@ class _GroupVisit:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRows:
-    """Per-row state in this process; restores checkpoints of one process or of a cluster (``fit_state.CheckpointedRows``)."""
+    """Per-row state in this process; restores checkpoints of one process or of a cluster
+    (``fit_state.CheckpointedRows``).
+    """
 
     states: GroupRowStates
     groups: list[Group]
@@ -322,7 +334,9 @@ class ProcessRows:
         return self.states.rows.checkpoint()
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises DataError, KeyError."""
+        """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises
+        DataError, KeyError.
+        """
         rows, older = self.states.rows, older if older is not None and IN_ONE_FILE in older else None
         if saved is None or IN_ONE_FILE in saved:
             rows.restore(saved, older)
@@ -344,12 +358,15 @@ class ProcessRows:
 
 @dataclass(slots=True)
 class ProcessDriverState:
-    """The state fields that only ``finish`` reads: part of the states in one process, in files of their own on a cluster."""
+    """The state fields that only ``finish`` reads: part of the states in one process, in files of their own on a
+    cluster.
+    """
 
     files: DriverState
     """Files written by a run on a cluster."""
     runs: list[ProblemRun]
-    """The runs whose states ``restore`` completes. (Not the whole training, which refers to this object: a reference cycle.)"""
+    """The runs whose states ``restore`` completes. (Not the whole training, which refers to this object: a reference
+    cycle.)"""
     version: int = 0
     """The last version that has files."""
 
@@ -358,7 +375,9 @@ class ProcessDriverState:
         return {"version": self.version, IN_STATES: True}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Add the fields from files to the states if the checkpoint was made on a cluster. Raises DataError, KeyError."""
+        """Add the fields from files to the states if the checkpoint was made on a cluster. Raises DataError,
+        KeyError.
+        """
         self.version = max((int(record["version"]) for record in (saved, older) if record), default=0)
         if saved and IN_STATES not in saved:
             states = {k: run.state for k, run in enumerate(self.runs) if not run.done}
@@ -386,10 +405,10 @@ class GroupFit:
 class GroupTrainer(FitLoop):
     """The fit loop whose passes are run by an executor: in every pass there is one task for each group of chunks.
 
-    For solvers that only sum over rows in a pass, the store alone determines the groups (``partition.pass_groups``), and their results
-    are joined in pairs along a fixed tree, so that one thread, sixteen threads and a cluster compute the same bits. Online solvers
-    have few groups, because their copies of the weights drift apart during a pass; at its end all copies are merged at once, in the
-    order of the groups.
+    For solvers that only sum over rows in a pass, the store alone determines the groups (``partition.pass_groups``),
+    and their results are joined in pairs along a fixed tree, so that one thread, sixteen threads and a cluster compute
+    the same bits. Online solvers have few groups, because their copies of the weights drift apart during a pass; at its
+    end all copies are merged at once, in the order of the groups.
     """
 
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
@@ -406,7 +425,9 @@ class GroupTrainer(FitLoop):
         training.peak = max(training.peak, result.peak, anonymous_bytes())
 
     def _make_progress_callback(self, checkpointer: Checkpointer) -> OnProgress:
-        """Return the callback to call while tasks run: it checks for signals, makes checkpoints and reports progress."""
+        """Return the callback to call while tasks run: it checks for signals, makes checkpoints and reports
+        progress.
+        """
 
         def on_progress(done: int) -> None:
             checkpointer.save_if_due(self.training)
@@ -429,7 +450,9 @@ class LocalGroupTrainer(GroupTrainer):
         """The groups that have stayed in memory since an earlier pass."""
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> LocalGroupTrainer:
-        """Return a loop over the same groups for another solver, whose passes and costs are counted on from ``previous``."""
+        """Return a loop over the same groups for another solver, whose passes and costs are counted on from
+        ``previous``.
+        """
         work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)
         other = LocalGroupTrainer(replace(self._fit, work=work), self._executor, self._report)
         other.training.continue_counts_from(previous)
@@ -438,7 +461,9 @@ class LocalGroupTrainer(GroupTrainer):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Enclose the passes of the training; at the end, free the threads' copies of the map: later work makes its own."""
+        """Enclose the passes of the training; at the end, free the threads' copies of the map: later work makes its
+        own.
+        """
         try:
             yield
         finally:
@@ -528,7 +553,8 @@ class _UnfinishedPassOfGroups:
 def fit_groups(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
     """Return the groups of a fit: ``count`` of them; None: a number that the store determines.
 
-    For online solvers, chunks are dealt to the groups in turn, so that each group has chunks from every region of the data.
+    For online solvers, chunks are dealt to the groups in turn, so that each group has chunks from every region of the
+    data.
     """
     if solver.shuffled:
         return round_robin_groups(layout, count or 1)
@@ -546,8 +572,8 @@ def local_trainer(  # noqa: PLR0917 (the parts of a training)
 ) -> FitLoop:
     """Return the fit loop of a solver in this process: chunk by chunk for online solvers, else group by group.
 
-    Online solvers work group by group too if ``settings.groups`` is given. ``executor`` runs the tasks of the groups; the default runs
-    them one after the other.
+    Online solvers work group by group too if ``settings.groups`` is given. ``executor`` runs the tasks of the groups;
+    the default runs them one after the other.
     """
     in_groups = settings.groups is not None or not solver.shuffled
     if settings.cached and isinstance(features, Raw | Standardized) and not settings.whole_groups:

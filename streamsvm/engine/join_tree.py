@@ -1,7 +1,7 @@
 """The fixed binary tree along which the results of the parts of a job are joined.
 
-The left branch of a node has the largest possible power of two of parts. The tree therefore depends only on the number of parts, and
-the result does not depend on which thread or worker computed a part, or when.
+The left branch of a node has the largest possible power of two of parts. The tree therefore depends only on the number
+of parts, and the result does not depend on which thread or worker computed a part, or when.
 """
 
 from __future__ import annotations
@@ -29,10 +29,12 @@ class PartSpan(NamedTuple):
 
 
 def spans_of(count: int, tasks: int) -> list[PartSpan]:
-    """Return the nodes of the tree over ``count`` parts, in order, each of which is the work of one task: ``tasks`` to about twice as many.
+    """Return the nodes of the tree over ``count`` parts, in order, each of which is the work of one task: ``tasks`` to
+    about twice as many.
 
-    All have the same number of parts, a power of two, except the last, which may have fewer. Joining the results of the nodes along
-    the tree over them is therefore the same as joining the results of all parts along the tree over the parts.
+    All have the same number of parts, a power of two, except the last, which may have fewer. Joining the results of the
+    nodes along the tree over them is therefore the same as joining the results of all parts along the tree over the
+    parts.
     """
     size = 1 << max(0, (count // max(1, tasks)).bit_length() - 1)
     return [PartSpan(first, min(first + size, count)) for first in range(0, count, size)]
@@ -41,8 +43,8 @@ def spans_of(count: int, tasks: int) -> list[PartSpan]:
 class JoinTree(Generic[T]):
     """Joins the results of ``count`` parts along a fixed tree, that of ``tree_reduce``, in whatever order they arrive.
 
-    Two siblings are joined as soon as both are present, by the thread that adds the second. If ``threads`` threads take the parts in
-    order, at most log2(count) + threads + 1 results are in memory at the same time.
+    Two siblings are joined as soon as both are present, by the thread that adds the second. If ``threads`` threads take
+    the parts in order, at most log2(count) + threads + 1 results are in memory at the same time.
     """
 
     def __init__(
@@ -52,8 +54,8 @@ class JoinTree(Generic[T]):
         accept: Callable[[int, T], T] = lambda _number, result: result,
         known: Mapping[PartSpan, T] | None = None,
     ) -> None:
-        """``accept(number, result)`` is called for each added result, one at a time; what it returns is joined. ``known``: the results
-        that an interrupted run had joined already.
+        """``accept(number, result)`` is called for each added result, one at a time; what it returns is joined.
+        ``known``: the results that an interrupted run had joined already.
         """
         self._root, self._join, self._accept = PartSpan(0, count), join, accept
         self._nodes: dict[PartSpan, T] = dict(known or {})
@@ -120,7 +122,8 @@ class JoinTree(Generic[T]):
 def tree_reduce(parts: Iterator[T], count: int, join: Callable[[T, T], T]) -> T:
     """Join ``count`` parts along the tree whose left branches have the largest possible powers of two of parts.
 
-    Each part is taken from ``parts`` when it is needed, so that at most log2(count) + 1 of them are in memory at the same time.
+    Each part is taken from ``parts`` when it is needed, so that at most log2(count) + 1 of them are in memory at the
+    same time.
     """
     if count == 1:
         return next(parts)

@@ -1,10 +1,12 @@
-"""The fit loop, written once for every solver, and the trainer for online solvers, which update their weights at every block.
+"""The fit loop, written once for every solver, and the trainer for online solvers, which update their weights at every
+block.
 
-A pass visits every chunk with the solver of every problem that is not done, then closes the pass. The loop makes passes until every
-problem's duality gap has been computed exactly and is at most its tolerance. ``groups`` makes a pass group by group, on threads or on
-a cluster; ``StreamTrainer`` visits one chunk after the other, for online solvers. All problems (classes, values of C) visit a block
-while it is in memory, so that one pass over the data serves them all. A callback may ask the fit to end (``end_fit``); the fit then
-stops as it does at its time limit: after one final pass that computes exact certificates.
+A pass visits every chunk with the solver of every problem that is not done, then closes the pass. The loop makes passes
+until every problem's duality gap has been computed exactly and is at most its tolerance. ``groups`` makes a pass group
+by group, on threads or on a cluster; ``StreamTrainer`` visits one chunk after the other, for online solvers. All
+problems (classes, values of C) visit a block while it is in memory, so that one pass over the data serves them all. A
+callback may ask the fit to end (``end_fit``); the fit then stops as it does at its time limit: after one final pass
+that computes exact certificates.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ class PassEvaluator(Protocol):
     """Scores the weights of a training on held-out rows after every pass (``jobs.fit.validate``)."""
 
     def evaluate(self, training: Training) -> None:
-        """Score the weights after a pass is closed. May mark problems as done; stores its state in ``training.validation_state``."""
+        """Score the weights after a pass is closed. May mark problems as done; stores its state in
+        ``training.validation_state``.
+        """
         ...
 
     def pending(self, training: Training) -> bool:
@@ -80,7 +84,8 @@ class FitLoop(ABC):
         self._deadline = float("inf")
         """Moment of the time limit, by ``time.perf_counter``."""
         self._recent: deque[float] = deque(maxlen=RECENT_PASSES)
-        """Durations of the last passes in seconds, without compilation and without in-memory work that stops at a deadline."""
+        """Durations of the last passes in seconds, without compilation and without in-memory work that stops at a
+        deadline."""
         self._began = 0.0
         """Start of the current pass, by the clock of ``_working_seconds``."""
         self._in_memory_seconds = 0.0
@@ -88,11 +93,15 @@ class FitLoop(ABC):
 
     @abstractmethod
     def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Make one pass, or the rest of an interrupted one, and close it. Adds the bytes that it reads to ``training.bytes_read``."""
+        """Make one pass, or the rest of an interrupted one, and close it. Adds the bytes that it reads to
+        ``training.bytes_read``.
+        """
 
     @abstractmethod
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> Self:
-        """Return a loop over the same rows for another solver, whose passes and costs are counted on from ``previous``."""
+        """Return a loop over the same rows for another solver, whose passes and costs are counted on from
+        ``previous``.
+        """
 
     def continue_pass(self) -> None:
         """Prepare to finish a pass that was interrupted; called once, after the checkpoint was restored."""
@@ -136,11 +145,15 @@ class FitLoop(ABC):
                 checkpointer.save_if_due(training)
 
     def _reserve(self) -> float:
-        """Return the seconds reserved for one more pass, the final pass and later work; 0 if a pass can be abandoned midway."""
+        """Return the seconds reserved for one more pass, the final pass and later work; 0 if a pass can be abandoned
+        midway.
+        """
         return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent)
 
     def _pass_seconds(self) -> float:
-        """Return the seconds of the current pass, without compilation and without in-memory work that stops at a deadline."""
+        """Return the seconds of the current pass, without compilation and without in-memory work that stops at a
+        deadline.
+        """
         interruptible = self._in_memory_seconds if self._solver.stops_early else 0.0
         return max(0.0, _working_seconds() - self._began - interruptible)
 
@@ -169,7 +182,9 @@ class FitLoop(ABC):
         return nullcontext()
 
     def _make_in_memory_steps(self, checkpointer: Checkpointer) -> None:
-        """Make the in-memory steps that solvers need before the next pass; the process can be stopped after each step."""
+        """Make the in-memory steps that solvers need before the next pass; the process can be stopped after each
+        step.
+        """
         pending = self._problems_with_steps()
         with self._count_in_memory_time() as deadline:
             for position, problem in enumerate(pending, 1):
@@ -194,7 +209,9 @@ class FitLoop(ABC):
         return [problem for problem in self.training.active() if self._solver.has_pending_steps(problem.state)]
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
-        """Make the next pass, unless the work that follows the last pass was interrupted and has to be finished first."""
+        """Make the next pass, unless the work that follows the last pass was interrupted and has to be finished
+        first.
+        """
         if self._has_unfinished_work():
             return
         checkpointer.check_store()
@@ -211,7 +228,9 @@ def _working_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the data is read, as decided by the plan. Only ``seed`` and, for online solvers, the groups affect the result."""
+    """How the data is read, as decided by the plan. Only ``seed`` and, for online solvers, the groups affect the
+    result.
+    """
 
     seed: int = 0
     """Seed of the order in which chunks and rows are visited."""
@@ -227,7 +246,8 @@ class RunSettings:
     """Whether the per-row state of all rows is in memory."""
 
     groups: int | None = None
-    """Number of groups of chunks. None: online solvers visit one chunk at a time; for other solvers the store determines the number."""
+    """Number of groups of chunks. None: online solvers visit one chunk at a time; for other solvers the store
+    determines the number."""
     whole_groups: bool = False
     """Whether the rows of a group are concatenated and visited as one block."""
 
@@ -237,7 +257,9 @@ class RunSettings:
 
 
 class StreamTrainer(FitLoop):
-    """The fit loop for online solvers, which update their weights at every block: reader threads load chunks, this thread visits them."""
+    """The fit loop for online solvers, which update their weights at every block: reader threads load chunks, this
+    thread visits them.
+    """
 
     def __init__(  # noqa: PLR0917 (the parts of a training)
         self,
@@ -277,7 +299,9 @@ class StreamTrainer(FitLoop):
         self.training.reads_repeated = count_retries() - self._previous_retries
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> StreamTrainer:
-        """Return a loop over the same rows for another solver, whose passes and costs are counted on from ``previous``."""
+        """Return a loop over the same rows for another solver, whose passes and costs are counted on from
+        ``previous``.
+        """
         other = StreamTrainer(self._store, solver, problems, self._features, self._settings, self._report)
         other.training.continue_counts_from(previous)
         other._in_memory = self._in_memory

@@ -14,10 +14,11 @@ GROUP_BYTES = 32 << 20
 MAX_GROUPS = 1024
 """Largest number of groups."""
 PASS_GROUP_BYTES = 3 << 20
-"""Minimum bytes of a group in a pass that only sums over rows. Such a group is usually one chunk, so that checkpoints, which are made
-between two groups, can be made often."""
+"""Minimum bytes of a group in a pass that only sums over rows. Such a group is usually one chunk, so that checkpoints,
+which are made between two groups, can be made often."""
 COMPONENT_BYTES = 128
-"""Minimum bytes of such a group for each component of the weights, because each group costs a few vectors of that length."""
+"""Minimum bytes of such a group for each component of the weights, because each group costs a few vectors of that
+length."""
 
 
 class Group(NamedTuple):
@@ -42,7 +43,8 @@ def spans_in_group(layout: Layout, group: Group) -> dict[int, slice]:
 def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
     """Divide the chunks into ``count`` groups of neighbors with about the same number of rows.
 
-    None: a power of two that suits the size of the data, so that two, four or eight workers get the same number of groups each.
+    None: a power of two that suits the size of the data, so that two, four or eight workers get the same number of
+    groups each.
     """
     chunks = len(layout.chunks)
     suitable = max(1, min(layout.bytes_per_pass // GROUP_BYTES, chunks, MAX_GROUPS))
@@ -57,7 +59,9 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
 
 
 def pass_groups(layout: Layout) -> list[Group]:
-    """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that the cost of a group is small."""
+    """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that the cost of a group is
+    small.
+    """
     least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
     return contiguous_groups(layout, max(1, -(-layout.bytes_per_pass // least)))
 

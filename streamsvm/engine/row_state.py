@@ -1,9 +1,10 @@
 """Per-row state of solvers (dual variables): in memory, in one file, or in a file for each group of chunks.
 
-``RowStates`` is for fits in one process. The numbers of one chunk are contiguous, all problems one after another, so that a visit is
-one read and one write. Later writes must not overwrite a checkpoint. Therefore the file has three slots for every chunk, and a changed
-chunk is written to a slot to which neither of the last two checkpoints refers. A checkpoint is then a list of slots, and costs a sync
-instead of a copy. If the numbers are in memory, the chunks that have changed are written to the file when a checkpoint is made.
+``RowStates`` is for fits in one process. The numbers of one chunk are contiguous, all problems one after another, so
+that a visit is one read and one write. Later writes must not overwrite a checkpoint. Therefore the file has three slots
+for every chunk, and a changed chunk is written to a slot to which neither of the last two checkpoints refers. A
+checkpoint is then a list of slots, and costs a sync instead of a copy. If the numbers are in memory, the chunks that
+have changed are written to the file when a checkpoint is made.
 
 ``GroupStateFiles`` is for fits on a cluster: one file for each group, state and pass.
 """
@@ -44,8 +45,8 @@ CRC_BYTES = 4
 class RowStates:
     """One named state for ``problems`` problems. ``file`` None: in memory, without checkpoints.
 
-    ``load`` returns a chunk's (problems, rows) array, zeros at first; ``save`` stores it after a visit. If a row has several numbers,
-    (problems, rows) stands for (problems, rows, width) in this module.
+    ``load`` returns a chunk's (problems, rows) array, zeros at first; ``save`` stores it after a visit. If a row has
+    several numbers, (problems, rows) stands for (problems, rows, width) in this module.
     """
 
     state: RowState
@@ -93,7 +94,9 @@ class RowStates:
             self._write(chunk, values.reshape(-1))
 
     def copy_chunk(self, chunk: int) -> Array:
-        """Return a copy of the numbers of a chunk's rows, (problems, rows). Any thread may call it. Raises DataError."""
+        """Return a copy of the numbers of a chunk's rows, (problems, rows). Any thread may call it. Raises
+        DataError.
+        """
         if self.resident:
             return self._reshape(chunk, self._view(chunk)).copy()
         values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
@@ -119,7 +122,9 @@ class RowStates:
         return {"places": self._slots.copy(), "crcs": self._crcs.copy()}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises DataError, KeyError."""
+        """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises
+        DataError, KeyError.
+        """
         assert self.file is not None
         saved = saved or {}
         self._slots, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
@@ -164,7 +169,9 @@ class RowStates:
             raise self._damage_error(f"is damaged at chunk {chunk}")
 
     def _write(self, chunk: int, values: Array) -> None:
-        """Write the numbers of a chunk to a slot that no checkpoint needs; do not write zeros if the chunk never had other numbers."""
+        """Write the numbers of a chunk to a slot that no checkpoint needs; do not write zeros if the chunk never had
+        other numbers.
+        """
         slot = int(self._slots[chunk])
         if slot == NO_SLOT and not values.view(np.uint8).any():
             return
@@ -192,7 +199,8 @@ class RowStates:
 class GroupRowStates:
     """Gives tasks access to the per-row state of this process (``groups.GroupState``).
 
-    A task works on a copy. The changed copy is stored together with the result of the task, so that a checkpoint has both or neither.
+    A task works on a copy. The changed copy is stored together with the result of the task, so that a checkpoint has
+    both or neither.
     """
 
     rows: RowStates
@@ -224,7 +232,8 @@ class Versions:
     version: int = 0
     """Version written by the last closed pass."""
     to_write: bool = False
-    """Whether files of ``version`` must be written before the next pass, because the resumed checkpoint was made by one process."""
+    """Whether files of ``version`` must be written before the next pass, because the resumed checkpoint was made by one
+    process."""
     _on_disk: set[int] = field(default_factory=set)
     """Versions that have files on disk."""
     _protected: list[int] = field(default_factory=list)
@@ -248,7 +257,9 @@ class Versions:
         return {"version": self.version}
 
     def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
-        """Restore checkpoint ``saved``; ``older`` must stay valid too. A checkpoint of one process gets a new version."""
+        """Restore checkpoint ``saved``; ``older`` must stay valid too. A checkpoint of one process gets a new
+        version.
+        """
         older_versions = [int(older["version"])] if older else []
         self.to_write = not saved or IN_STATES in saved
         known = ([int(saved["version"])] if saved else []) + older_versions

@@ -1,9 +1,9 @@
 """Signals and time limits: a job that can save a checkpoint is asked to do so; any other job ends with an exception.
 
-A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread. Therefore
-signal numbers also go through a socket to a watcher thread (``watch_signals``). It ends the process if the job has not ended
-within PATIENCE seconds of the first signal, and immediately at a second signal. Nothing is lost, because at every moment the files
-of an earlier checkpoint are complete on disk.
+A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread.
+Therefore signal numbers also go through a socket to a watcher thread (``watch_signals``). It ends the process if the
+job has not ended within PATIENCE seconds of the first signal, and immediately at a second signal. Nothing is lost,
+because at every moment the files of an earlier checkpoint are complete on disk.
 """
 
 from __future__ import annotations
@@ -102,7 +102,9 @@ job_clock = JobClock()
 
 
 class ThreadLimit(threading.local):
-    """The time limit of a job that cannot use an alarm: it runs outside the main thread, or the program uses the alarm."""
+    """The time limit of a job that cannot use an alarm: it runs outside the main thread, or the program uses the
+    alarm.
+    """
 
     def __init__(self) -> None:
         self.moment = float("inf")
@@ -117,7 +119,9 @@ thread_limit = ThreadLimit()
 
 
 def check_time() -> None:
-    """Raise InterruptedRun if the time limit of this thread's job has expired. Called where a job waits or reads for a while."""
+    """Raise InterruptedRun if the time limit of this thread's job has expired. Called where a job waits or reads for a
+    while.
+    """
     if not thread_limit.deferred and job_clock.now() >= thread_limit.moment:
         raise InterruptedRun(f"{TIME_LIMIT}: {describe_leftovers(thread_limit.resume)}")
 
@@ -150,7 +154,9 @@ def watch_signals(receiver: socket.socket) -> None:
 
 
 def _next(receiver: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
-    """Wait for one of the signals ``numbers`` and return its number; 0 if none arrives in time, None if the job has ended."""
+    """Wait for one of the signals ``numbers`` and return its number; 0 if none arrives in time, None if the job has
+    ended.
+    """
     until = time.monotonic() + (seconds or 0.0)
     while select.select([receiver], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
         received = receiver.recv(1)
@@ -160,7 +166,9 @@ def _next(receiver: socket.socket, seconds: float | None, numbers: Collection[in
 
 
 def exit_process(second: int) -> None:
-    """End the process immediately, without cleaning up: the files on disk are complete. ``second``: the second signal, or 0."""
+    """End the process immediately, without cleaning up: the files on disk are complete. ``second``: the second signal,
+    or 0.
+    """
     if second:
         os._exit(128 + second)
     kept = f"Finished output is kept. Resume: {current.resume}" if current.resume else current.last_checkpoint
@@ -172,12 +180,14 @@ def exit_process(second: int) -> None:
 MIN_ALARM_SECONDS = 1e-6
 """The shortest time of an alarm in seconds; a time of 0 would disable the alarm."""
 ALARM_REPEAT_SECONDS = 0.1
-"""Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in ``__del__`` is lost."""
+"""Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in
+``__del__`` is lost."""
 FINISHING, FINISHING_SHARE = 2.0, 0.4
-"""Seconds, and share of the limit, by which a job may exceed its limit to finish with a result; the larger one counts."""
+"""Seconds, and share of the limit, by which a job may exceed its limit to finish with a result; the larger one
+counts."""
 LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
-"""Further seconds, and share of the limit, until the process is ended; the larger one counts, up to PATIENCE. With a limit of 5 s
-the process therefore ends within 10 s."""
+"""Further seconds, and share of the limit, until the process is ended; the larger one counts, up to PATIENCE. With a
+limit of 5 s the process therefore ends within 10 s."""
 
 
 @contextmanager
@@ -231,7 +241,9 @@ def _in_main_thread() -> bool:
 
 @contextmanager
 def expire_after(seconds: float, patience: float) -> Iterator[None]:
-    """Signal to a command after ``seconds`` that its time limit has expired; it then has ``patience`` seconds to save a checkpoint."""
+    """Signal to a command after ``seconds`` that its time limit has expired; it then has ``patience`` seconds to save a
+    checkpoint.
+    """
     former_handler, former_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
     job_ended = threading.Event()
     timer = threading.Thread(
@@ -258,9 +270,9 @@ def finishing_seconds(limit: float) -> float:
 def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
     """Return a context that asks its job to stop after ``limit`` seconds, of which ``spent`` have passed already.
 
-    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``). A command receives a signal from a timer
-    thread. A job called from Python uses the process's alarm; if the program uses the alarm itself, or the job runs in another
-    thread, the job checks the time itself (``check_time``).
+    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``). A command receives a
+    signal from a timer thread. A job called from Python uses the process's alarm; if the program uses the alarm itself,
+    or the job runs in another thread, the job checks the time itself (``check_time``).
     """
     seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
     if not math.isfinite(seconds):
@@ -277,7 +289,9 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
 
 @contextmanager
 def _set_alarm(seconds: float) -> Iterator[None]:
-    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end of the context."""
+    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end of the
+    context.
+    """
     try:
         with postpone_signals():
             signal.signal(EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
@@ -304,7 +318,9 @@ def _check_time_in_thread(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def set_resume_command(command: str) -> Iterator[None]:
-    """Set the command that continues a job from the files on disk, for jobs without checkpoints, such as an embedding."""
+    """Set the command that continues a job from the files on disk, for jobs without checkpoints, such as an
+    embedding.
+    """
     interruptions = _interruptions()
     for interruption in interruptions:
         interruption.resume = command

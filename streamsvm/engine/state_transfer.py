@@ -1,6 +1,8 @@
-"""Serialization of a solver's state for the way to workers and back: it is copied, and arrays of zeros are sent as their shape.
+"""Serialization of a solver's state for the way to workers and back: it is copied, and arrays of zeros are sent as
+their shape.
 
-An array to which a state refers several times stays one array; for example, the blocks of a sample share a projection of megabytes.
+An array to which a state refers several times stays one array; for example, the blocks of a sample share a projection
+of megabytes.
 """
 
 from __future__ import annotations
@@ -59,7 +61,9 @@ def state_bytes(state: State) -> int:
 
 
 def _apply_once(change: Change) -> Change:
-    """Return a function that calls ``change`` once for each array and returns the same result wherever the array occurs again."""
+    """Return a function that calls ``change`` once for each array and returns the same result wherever the array occurs
+    again.
+    """
     known: dict[int, tuple[State, State]] = {}
 
     def change_once(value: State) -> State:

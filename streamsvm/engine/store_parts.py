@@ -1,7 +1,8 @@
 """Stores that are written in parts by several tasks: ingested stores and embeddings.
 
-Each part is a store of its own, built under a temporary name and renamed when it is complete. A task that runs twice at the same time,
-or again after its job was stopped, finds the complete part and does nothing. The driver joins the parts and removes them.
+Each part is a store of its own, built under a temporary name and renamed when it is complete. A task that runs twice at
+the same time, or again after its job was stopped, finds the complete part and does nothing. The driver joins the parts
+and removes them.
 """
 
 from __future__ import annotations

@@ -32,7 +32,9 @@ class StoreReference(NamedTuple):
     """Numbers of the chunks in the store at ``path``; None: all chunks."""
 
     def open(self) -> Store:
-        """Open the store, or return it if this process has it open already. Raises MissingError, DataError E-CHANGED."""
+        """Open the store, or return it if this process has it open already. Raises MissingError, DataError
+        E-CHANGED.
+        """
         store = _open_cached(self._replace(chunks=None))
         return store if self.chunks is None else Section(store, self.chunks)
 
@@ -58,7 +60,9 @@ class OpenedStore(NamedTuple):
 
 
 class StoreGuard:
-    """Detects that a store on disk was replaced, by its manifest. A store in memory has no manifest and cannot be replaced."""
+    """Detects that a store on disk was replaced, by its manifest. A store in memory has no manifest and cannot be
+    replaced.
+    """
 
     def __init__(self, store: Store) -> None:
         self._name, self._digest = store.name, store.digest
@@ -89,7 +93,9 @@ class StoreGuard:
 
 
 def reference_to(store: Store) -> StoreReference:
-    """Return a reference to ``store``. For files of another program, the store's facts record the names of the arrays."""
+    """Return a reference to ``store``. For files of another program, the store's facts record the names of the
+    arrays.
+    """
     options = (store.facts.get("encoding") or {}).get("options") or {}
     keys = options.get("features_key", "X"), options.get("labels_key", "y")
     return StoreReference(str(Path(store.name).resolve()), store.digest, *keys, store.selection)

@@ -1,6 +1,7 @@
 """The memory plan: the sum of everything that a job will keep in memory, computed before any data are read.
 
-The plan bounds the anonymous memory of the process (``RssAnon``). The page cache is not counted: the kernel takes it back when needed.
+The plan bounds the anonymous memory of the process (``RssAnon``). The page cache is not counted: the kernel takes it
+back when needed.
 """
 
 from __future__ import annotations
@@ -22,24 +23,27 @@ MIB = 1 << 20
 COMPILER_BYTES = 72 * MIB
 """Bytes that LLVM and the first loaded pass add to a process (measured: 64-71 MiB)."""
 NOMINAL, STEP = 136 * MIB, 64 * MIB
-"""Bytes counted for a process with passes loaded (measured: 115-131 MiB), and the steps in which additional memory is counted. The same
-settings therefore give the same plan, and the same bits, unless the process already used much memory before."""
+"""Bytes counted for a process with passes loaded (measured: 115-131 MiB), and the steps in which additional memory is
+counted. The same settings therefore give the same plan, and the same bits, unless the process already used much memory
+before."""
 MARGIN = 8 * MIB
 MAX_CACHED_BYTES = 256 * MIB
-"""Stores larger than this are not copied to memory: for them a pass takes longer than reading, so that the page cache is as good."""
+"""Stores larger than this are not copied to memory: for them a pass takes longer than reading, so that the page cache
+is as good."""
 VIEW_BYTES = 16
 """Bytes for each row of a block for signs and weights."""
 MIN_ADDRESS_SPACE = 1 << 30
 """Minimum bytes of address space with which numpy, numba and their threads start."""
 FILE_BYTES, PATH_COPIES = 4096, 8
-"""Bytes that a job keeps to its end for each file it reads, and number of copies of the file's path (measured for ingest: 3.2 KiB per
-file with a path of 25 characters, and 6.5 bytes for each further character; predict: 0.9 KiB)."""
+"""Bytes that a job keeps to its end for each file it reads, and number of copies of the file's path (measured for
+ingest: 3.2 KiB per file with a path of 25 characters, and 6.5 bytes for each further character; predict: 0.9 KiB)."""
 MIN_MEMORY = NOMINAL + MARGIN
 """Bytes that a job needs before it reads any data: interpreter, imports, compiled passes."""
 DEFAULT_SHARE = 0.75
 """Share of the available memory that is the limit if the user gives none."""
 SMALL_JOB_BYTES = 1 << 30
-"""If the user gives no limit, jobs that need at most this many bytes are planned without regard to the machine's memory."""
+"""If the user gives no limit, jobs that need at most this many bytes are planned without regard to the machine's
+memory."""
 UNLIMITED = 1 << 62
 _ASSUMED: ContextVar[int | None] = ContextVar("assumed", default=None)
 
@@ -65,7 +69,9 @@ class MemoryPlan:
         return sum(term.nbytes for term in self.terms)
 
     def short_of(self, threads: int) -> tuple[str, ...]:
-        """Return a notice if memory does not suffice for ``threads`` threads, the number wanted; else an empty tuple."""
+        """Return a notice if memory does not suffice for ``threads`` threads, the number wanted; else an empty
+        tuple.
+        """
         return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
 
     def check(self, remedy: str, enough: Callable[[], int] | None = None) -> None:
@@ -73,8 +79,8 @@ class MemoryPlan:
 
         The limit is not lowered to the machine's memory, so that the same setting gives the same plan everywhere.
 
-        ``remedy``: alternatives to more memory, to end the hint with. ``enough`` returns a sufficient limit, for plans that
-        use more memory if the limit is higher; None: the total is sufficient.
+        ``remedy``: alternatives to more memory, to end the hint with. ``enough`` returns a sufficient limit, for plans
+        that use more memory if the limit is higher; None: the total is sufficient.
         """
         machine = machine_bytes()
         if self.total <= min(self.limit, machine):
@@ -93,7 +99,9 @@ class MemoryPlan:
 
 
 def with_most_threads(make_plan: Callable[[int], MemoryPlan], wanted: int) -> MemoryPlan:
-    """Return the plan with the most threads, up to ``wanted``, that fits its limit; if none fits, the plan with one thread."""
+    """Return the plan with the most threads, up to ``wanted``, that fits its limit; if none fits, the plan with one
+    thread.
+    """
     plans = map(make_plan, range(wanted, 0, -1))
     return next(plan for plan in plans if plan.total <= plan.limit or plan.threads == 1)
 
@@ -158,7 +166,9 @@ def check_groups() -> None:
 
 
 def page_cache_bytes(limit: int) -> int:
-    """Return the bytes of a store that will probably stay in the page cache: half of the free memory that the job does not use."""
+    """Return the bytes of a store that will probably stay in the page cache: half of the free memory that the job does
+    not use.
+    """
     import psutil
 
     free = min([psutil.virtual_memory().available, *group_limits()])
@@ -175,8 +185,8 @@ def group_limits() -> list[int]:
 def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -> list[Term]:
     """Return the terms of the blocks that are read ahead: chunks, visiting orders, signs and weights.
 
-    ``depth``: number of blocks read ahead. ``buffer``: bytes of one of the store's buffers, which can exceed the largest chunk of a
-    small store. ``readers``: number of threads, each of which has blocks of its own.
+    ``depth``: number of blocks read ahead. ``buffer``: bytes of one of the store's buffers, which can exceed the
+    largest chunk of a small store. ``readers``: number of threads, each of which has blocks of its own.
     """
     raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
@@ -197,7 +207,9 @@ def base_terms() -> list[Term]:
 
 
 def steady_terms() -> list[Term]:
-    """Return ``base_terms`` with the current memory rounded up in steps (``NOMINAL``), for plans on which results depend."""
+    """Return ``base_terms`` with the current memory rounded up in steps (``NOMINAL``), for plans on which results
+    depend.
+    """
     freed_memory.give_back()
     return _process_terms(_round_up)
 

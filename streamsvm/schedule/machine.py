@@ -41,7 +41,9 @@ def text_of(path: Path) -> str:
 
 
 def usable_cores() -> int:
-    """Return the number of processors in the affinity mask, or the quota of a control group if that is smaller; at least 1."""
+    """Return the number of processors in the affinity mask, or the quota of a control group if that is smaller; at
+    least 1.
+    """
     quotas = [quota for quota in _quotas() if quota > 0]
     return max(1, min([len(os.sched_getaffinity(0)), *(int(quota) for quota in quotas)]))
 
@@ -52,7 +54,8 @@ def count_wanted_threads(stated: int | None) -> int:
 
 
 def count_jobs(n_jobs: int) -> int:
-    """Return the number of threads for scikit-learn's ``n_jobs``: -1 means all processors, -2 all but one, ..., but at least 1.
+    """Return the number of threads for scikit-learn's ``n_jobs``: -1 means all processors, -2 all but one, ..., but at
+    least 1.
 
     joblib counts in the same way; it is not imported, because it can execute code from files that it reads.
     """
@@ -77,7 +80,9 @@ MEASURE_SECONDS = 0.02
 
 
 def anonymous_bytes() -> int:
-    """Return the bytes of anonymous memory of this process: resident pages that belong to no file (/proc/self/statm)."""
+    """Return the bytes of anonymous memory of this process: resident pages that belong to no file
+    (/proc/self/statm).
+    """
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             _, resident, shared = file.read().split()[:3]
@@ -91,8 +96,9 @@ def anonymous_bytes() -> int:
 class PeakWatch:
     """A context that measures the peak of anonymous memory inside it. Several contexts may be active at the same time.
 
-    The measurement has a thread of its own, because unpacked blocks are allocated and freed between any two moments at which the
-    measured code itself could look. The peak of resident pages that Linux records (VmHWM) would count mapped files.
+    The measurement has a thread of its own, because unpacked blocks are allocated and freed between any two moments at
+    which the measured code itself could look. The peak of resident pages that Linux records (VmHWM) would count mapped
+    files.
     """
 
     def __init__(self) -> None:

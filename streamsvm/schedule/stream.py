@@ -1,4 +1,5 @@
-"""The order in which chunks are visited, the seeds of their visits, and the threads that read chunks ahead in this order.
+"""The order in which chunks are visited, the seeds of their visits, and the threads that read chunks ahead in this
+order.
 
 The number of a pass over the data is called ``epoch`` here, counted from 0.
 """
@@ -30,8 +31,8 @@ RUNNABLE = "R"
 MAX_READERS = 8
 """Largest number of reader threads."""
 CACHED_BYTES_PER_SECOND = 1.5e9
-"""A chunk that is read faster than this was in the page cache. The hint about the next chunk is then left out: it costs 0.1 ms for
-4 MiB and gains nothing."""
+"""A chunk that is read faster than this was in the page cache. The hint about the next chunk is then left out: it costs
+0.1 ms for 4 MiB and gains nothing."""
 
 
 def epoch_order(layout: Layout, seed: int, epoch: int, shuffled: bool) -> list[int]:
@@ -94,18 +95,21 @@ class _Slot:
 class Stream:
     """Iterates over visits, with ``depth`` chunks read ahead (0: read in the caller's thread). A context manager.
 
-    A reader takes a free slot and the next visit, fetches the chunk, verifies it and delivers the slot. The consumer returns the slot
-    when it requests the next one. Slots are delivered in the order of the visits, whichever reader filled them.
+    A reader takes a free slot and the next visit, fetches the chunk, verifies it and delivers the slot. The consumer
+    returns the slot when it requests the next one. Slots are delivered in the order of the visits, whichever reader
+    filled them.
 
-    The first reader always works; the others work only while the consumer waits. A consumer that computes for longer than a chunk takes
-    to read therefore never wakes them. For a consumer that only waits, the second reader gives a factor of two, because reading a
-    cached chunk takes about as long as its checksum. Further readers help if reads have a high latency, as from a network disk.
+    The first reader always works; the others work only while the consumer waits. A consumer that computes for longer
+    than a chunk takes to read therefore never wakes them. For a consumer that only waits, the second reader gives a
+    factor of two, because reading a cached chunk takes about as long as its checksum. Further readers help if reads
+    have a high latency, as from a network disk.
 
-    An error of a reader is raised in the consumer, at its place in the order. The visits alone determine what is read and in which
-    order; ``depth`` only changes when.
+    An error of a reader is raised in the consumer, at its place in the order. The visits alone determine what is read
+    and in which order; ``depth`` only changes when.
 
-    ``retain`` False: ask the kernel to drop the pages that were read, for stores larger than the page cache. Raises what the store
-    raises, and StorageError if nothing arrives for ``deadline`` seconds in which no reader works or waits for a processor.
+    ``retain`` False: ask the kernel to drop the pages that were read, for stores larger than the page cache. Raises
+    what the store raises, and StorageError if nothing arrives for ``deadline`` seconds in which no reader works or
+    waits for a processor.
     """
 
     def __init__(
@@ -221,7 +225,9 @@ class Stream:
                 return
 
     def _take(self, slot: _Slot) -> Visit | None:
-        """Return the next visit, to be loaded into ``slot``. Give the store a hint about the visit after it, if it is read from disk."""
+        """Return the next visit, to be loaded into ``slot``. Give the store a hint about the visit after it, if it is
+        read from disk.
+        """
         with self._visits_lock:
             visit = self._upcoming
             self.filled.put(slot if visit is not None else None)
@@ -251,8 +257,8 @@ def _return_true() -> bool:
 class ThreadActivity:
     """Distinguishes threads that hang from threads that wait for a processor, by the kernel's scheduler statistics.
 
-    A clock cannot distinguish them on a busy machine, or after the process was stopped for a while. A thread that hangs is asleep, and
-    its processor time does not change. A thread that the kernel does not know counts as idle.
+    A clock cannot distinguish them on a busy machine, or after the process was stopped for a while. A thread that hangs
+    is asleep, and its processor time does not change. A thread that the kernel does not know counts as idle.
     """
 
     def __init__(self, threads: Iterable[threading.Thread]) -> None:

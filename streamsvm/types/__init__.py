@@ -1,8 +1,8 @@
 """The types that all packages share: chunks, blocks, stores, problems, solvers and certificates.
 
-Three kinds of class hold data: *records* (``NamedTuple``, which can be passed to compiled functions), *values* (frozen dataclasses) and
-*states* (mutable dataclasses of arrays and numbers; a checkpoint stores exactly these fields). ``Solver`` is a base class; ``Loss``,
-``Kernel``, ``Store`` and ``FeatureMap`` are protocols.
+Three kinds of class hold data: *records* (``NamedTuple``, which can be passed to compiled functions), *values*
+(frozen dataclasses) and *states* (mutable dataclasses of arrays and numbers; a checkpoint stores exactly these fields).
+``Solver`` is a base class; ``Loss``, ``Kernel``, ``Store`` and ``FeatureMap`` are protocols.
 """
 
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles, Visit

@@ -34,7 +34,8 @@ class Batch(NamedTuple):
     ids: Array | None = None
     """(n,) identifiers of the rows, integers or text objects; None: rows have no identifiers."""
     split: Array | None = None
-    """(n,) hashes of the rows' groups (uint64), or whether rows are for testing (bool); None: rows are split at random."""
+    """(n,) hashes of the rows' groups (uint64), or whether rows are for testing (bool); None: rows are split at
+    random."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +116,23 @@ class Layout:
 class Chunk(NamedTuple):
     """Rows of a store with their targets and weights.
 
-    The arrays of a chunk that a store returns are views into a buffer of the reader, valid until that buffer is filled again.
+    The arrays of a chunk that a store returns are views into a buffer of the reader, valid until that buffer is filled
+    again.
     """
 
     X: Rows
     """The features, (n, columns) float32, dense or CSR."""
     codes: Array
-    """(n,) int32 class of each row, an index into ``Layout.classes``; if the target is a number, the number itself as float64."""
+    """(n,) int32 class of each row, an index into ``Layout.classes``; if the target is a number, the number itself as
+    float64."""
     weight: Float32 | None
     """(n,) float32 row weights, which multiply C; None: 1 for all rows."""
 
 
 class Buffers(Protocol):
-    """Preallocated memory for one chunk: created by a store, and passed to the same store again for every chunk that is read."""
+    """Preallocated memory for one chunk: created by a store, and passed to the same store again for every chunk that is
+    read.
+    """
 
     nbytes: int
     """Bytes the buffers take."""
@@ -136,8 +141,8 @@ class Buffers(Protocol):
 class Store(Protocol):
     """Chunked data on disk or in memory; the interface by which all code outside the package ``store`` reads data.
 
-    Chunks are numbered from 0, in the order of ``layout.chunks``. Only a store may open its files. ``StoredFiles`` adds the properties
-    of a committed store on disk.
+    Chunks are numbered from 0, in the order of ``layout.chunks``. Only a store may open its files. ``StoredFiles`` adds
+    the properties of a committed store on disk.
     """
 
     name: str
@@ -154,8 +159,8 @@ class Store(Protocol):
     def facts(self) -> JsonMapping:
         """The recorded facts about the origin of the data, as plain JSON; empty if there are none.
 
-        Keys in use: ``names`` (of the columns), ``labels``, ``encoding`` (of the columns, for predict), ``notice`` (to be
-        shown to the user), ``map`` and ``embedding`` (of a store of kernel features).
+        Keys in use: ``names`` (of the columns), ``labels``, ``encoding`` (of the columns, for predict), ``notice``
+        (to be shown to the user), ``map`` and ``embedding`` (of a store of kernel features).
         """
         ...
 
@@ -173,7 +178,8 @@ class Store(Protocol):
         ...
 
     def check(self, chunk: int, into: Handle) -> Chunk:
-        """Verify the bytes of a fetched chunk, and return it as a view of the buffers. Call it once per fetch, in any thread.
+        """Verify the bytes of a fetched chunk, and return it as a view of the buffers. Call it once per fetch, in any
+        thread.
 
         Raises DataError, which names the chunk, if the bytes are not those that were written.
         """
@@ -203,7 +209,9 @@ class StoredFiles(Store, Protocol):
 
     @property
     def census(self) -> list[list[int]]:
-        """Number of rows of each class in each chunk; the list of a chunk may end after the last class that occurs in it."""
+        """Number of rows of each class in each chunk; the list of a chunk may end after the last class that occurs in
+        it.
+        """
         ...
 
     @property
@@ -292,7 +300,9 @@ class _Certificate(msgspec.Struct):
 
 
 class _RecordedFacts(msgspec.Struct):
-    """The keys of a store's ``facts`` and of a model's ``provenance`` that programs use, with their types. Other keys are for people."""
+    """The keys of a store's ``facts`` and of a model's ``provenance`` that programs use, with their types. Other keys
+    are for people.
+    """
 
     names: list[str] | None = None
     encoding: _Encoding | None = None
@@ -303,15 +313,18 @@ class _RecordedFacts(msgspec.Struct):
     sources: list[dict[str, Any]] = []
     certificates: list[_Certificate] = []
     map: str | None = None
-    """Only in an embedding, whose columns are kernel features; ``encoding`` then belongs to the rows from which they were computed."""
+    """Only in an embedding, whose columns are kernel features; ``encoding`` then belongs to the rows from which they
+    were computed."""
     settings: dict[str, Any] | None = None
     store: dict[str, Any] | None = None
 
 
 def check_recorded(recorded: JsonMapping, columns: int) -> None:
-    """Raise ValueError, with the key, if recorded facts have wrong types or cannot belong to data with ``columns`` columns.
+    """Raise ValueError, with the key, if recorded facts have wrong types or cannot belong to data with ``columns``
+    columns.
 
-    The facts are checked once, when a file is read, because a manifest or model with a valid checksum may still hold anything.
+    The facts are checked once, when a file is read, because a manifest or model with a valid checksum may still hold
+    anything.
     """
     facts = msgspec.convert(recorded, _RecordedFacts)
     if facts.names is not None and len(facts.names) != columns:

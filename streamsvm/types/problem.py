@@ -1,4 +1,6 @@
-"""Problems: the objective that is minimized and the rows it is minimized on; losses, kernels, regularizers and kinds of problem."""
+"""Problems: the objective that is minimized and the rows it is minimized on; losses, kernels, regularizers and kinds of
+problem.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,12 @@ BINARY = 2
 class Loss(Protocol):
     """A convex loss l(m) >= 0, and its conjugate, from which the dual problem is formed.
 
-    In classification, y = +1 or -1, m = y f(x) is the margin, and l is nonincreasing. In regression (``numeric``), with target t,
-    m = f(x) - t is the residual, and l(0) = 0 is the minimum.
+    In classification, y = +1 or -1, m = y f(x) is the margin, and l is nonincreasing. In regression (``numeric``), with
+    target t, m = f(x) - t is the residual, and l(0) = 0 is the minimum.
 
-    Implementations are ``NamedTuple`` records of floats (``losses``); their functions of numbers are also compiled into passes
-    (``compute.numba_bridge``). Here C stands for the factor of one row, C s_i > 0. A solver states which losses it can minimize by
-    the properties ``smooth``, ``quadratic`` and ``has_box`` (``LossRequirement``), never by name.
+    Implementations are ``NamedTuple`` records of floats (``losses``); their functions of numbers are also compiled into
+    passes (``compute.numba_bridge``). Here C stands for the factor of one row, C s_i > 0. A solver states which losses
+    it can minimize by the properties ``smooth``, ``quadratic`` and ``has_box`` (``LossRequirement``), never by name.
     """
 
     def value(self, m: float) -> float:
@@ -56,7 +58,9 @@ class Loss(Protocol):
         ...
 
     def conjugate_slope(self, a: float, C: float) -> float:
-        """Return the derivative of the conjugate with respect to a. In regression it has a kink at a = 0; there, the right derivative."""
+        """Return the derivative of the conjugate with respect to a. In regression it has a kink at a = 0; there, the
+        right derivative.
+        """
         ...
 
     def curvature(self, C: float) -> float:
@@ -68,14 +72,17 @@ class Loss(Protocol):
         ...
 
     def quadratic(self) -> bool:
-        """Whether the conjugate is quadratic or linear in a on each side of 0, so that a coordinate's optimum has a closed form."""
+        """Whether the conjugate is quadratic or linear in a on each side of 0, so that a coordinate's optimum has a
+        closed form.
+        """
         ...
 
     def round_corners(self, mu: float) -> Loss:
-        """Return a smooth loss that differs from this one only within ``mu`` > 0 of its kink; a smooth loss returns itself.
+        """Return a smooth loss that differs from this one only within ``mu`` > 0 of its kink; a smooth loss returns
+        itself.
 
-        The slopes of the result are convex combinations of slopes of this loss, so that dual points formed from them are feasible for
-        this loss.
+        The slopes of the result are convex combinations of slopes of this loss, so that dual points formed from them
+        are feasible for this loss.
         """
         ...
 
@@ -99,8 +106,8 @@ class Bounds(NamedTuple):
 def best_scale(loss: Loss, linear: float, quadratic: float, square: float) -> float:
     """Return the feasible t that maximizes D(t a) = t linear - t^2 (quadratic + square / 2), where square = ||v||^2.
 
-    If the dual variables have an upper bound, t is at most 1; otherwise it may exceed 1. It is 0 if no t > 0 improves on 0. D is linear in
-    t if v = 0 and the loss is piecewise linear, as at the optimum w = 0; then t = 1 is best.
+    If the dual variables have an upper bound, t is at most 1; otherwise it may exceed 1. It is 0 if no t > 0 improves
+    on 0. D is linear in t if v = 0 and the loss is piecewise linear, as at the optimum w = 0; then t = 1 is best.
     """
     curvature = 2.0 * quadratic + square
     if linear <= 0.0:
@@ -149,7 +156,9 @@ class Kernel(Protocol):
         ...
 
     def positive_semidefinite(self) -> bool:
-        """Whether every Gram matrix is positive semidefinite with these parameters. Otherwise a dual value is not a lower bound."""
+        """Whether every Gram matrix is positive semidefinite with these parameters. Otherwise a dual value is not a
+        lower bound.
+        """
         ...
 
     def largest(self, reach: Reach) -> float:
@@ -157,7 +166,8 @@ class Kernel(Protocol):
         ...
 
     def value_error(self, reach: Reach, unit: float) -> float:
-        """Return a bound of the rounding error of a value computed from norms and products; ``unit`` is the unit roundoff.
+        """Return a bound of the rounding error of a value computed from norms and products; ``unit`` is the unit
+        roundoff.
 
         Derived in ``compute/kernel_values/rounding.py``.
         """
@@ -174,7 +184,8 @@ class Kernel(Protocol):
 def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32 | Float64:
     """Return the weight (n,) of each row's class; 1 for all rows if ``weights`` is empty.
 
-    The result is float32 if that represents all weights exactly, else float64, so that P uses exactly the weights asked for.
+    The result is float32 if that represents all weights exactly, else float64, so that P uses exactly the weights asked
+    for.
     """
     if not weights:
         return np.ones(len(codes), np.float32)
@@ -185,10 +196,11 @@ def class_factors(codes: Array, weights: tuple[float, ...]) -> Float32 | Float64
 
 
 class Kind(ABC):
-    """The kind of a problem (one-vs-rest, one-vs-one, multinomial, regression, one-class ...): how codes become targets and margins.
+    """The kind of a problem (one-vs-rest, one-vs-one, multinomial, regression, one-class ...): how codes become targets
+    and margins.
 
-    The code of a row, as stored, is its class (n,) int32, or in regression the number to be predicted (n,) float64. Implementations are
-    frozen dataclasses with tags (``solvers.problem_kinds``); the defaults here suit most of them.
+    The code of a row, as stored, is its class (n,) int32, or in regression the number to be predicted (n,) float64.
+    Implementations are frozen dataclasses with tags (``solvers.problem_kinds``); the defaults here suit most of them.
     """
 
     __slots__ = ()
@@ -202,11 +214,14 @@ class Kind(ABC):
     one_class: ClassVar[bool] = False
     """Whether the problem describes where the rows lie, and ignores their classes."""
     refusal: ClassVar[str] = ""
-    """What a solver that does not support this kind cannot do, as the end of a sentence that begins with the solver's name."""
+    """What a solver that does not support this kind cannot do, as the end of a sentence that begins with the solver's
+    name."""
 
     @property
     def classes(self) -> int:
-        """The number of classes that one problem separates with weights for each class; 0: it has a single decision function."""
+        """The number of classes that one problem separates with weights for each class; 0: it has a single decision
+        function.
+        """
         return 0
 
     @property
@@ -221,7 +236,9 @@ class Kind(ABC):
 
     @abstractmethod
     def targets(self, codes: Array) -> Targets:
-        """Return the targets y (n,), from which margins are computed: +1 or -1 (float32), the number, or the code itself."""
+        """Return the targets y (n,), from which margins are computed: +1 or -1 (float32), the number, or the code
+        itself.
+        """
 
     def select(self, codes: Array) -> Array | None:
         """Return which rows belong to the problem, as booleans (n,); None: all rows."""
@@ -240,7 +257,9 @@ class Kind(ABC):
         return w
 
     def decision_weights(self, w: Float64) -> Float64:
-        """Return the weights of the model's decision functions, (decision values, columns + 1), for the weights of a solution."""
+        """Return the weights of the model's decision functions, (decision values, columns + 1), for the weights of a
+        solution.
+        """
         return w[None, :]
 
     def decision_margin(self, loss: Loss) -> float:
@@ -262,7 +281,9 @@ class Kind(ABC):
         return {"positive": self.positives[0]}
 
     def adapt(self, solver: Any) -> Any:
-        """Return a solver (``types.Solver``) for problems of this kind with the settings of ``solver``; None: there is none."""
+        """Return a solver (``types.Solver``) for problems of this kind with the settings of ``solver``; None: there is
+        none.
+        """
         return solver
 
     @abstractmethod
@@ -273,7 +294,9 @@ class Kind(ABC):
         """
 
     def add_block(self, sums: Any, problem: Problem, block: Block, w: Float64) -> None:
-        """Add a block, evaluated at w (components,), to sums (``PointSums``) from which P, and D at the slopes, are computed."""
+        """Add a block, evaluated at w (components,), to sums (``PointSums``) from which P, and D at the slopes, are
+        computed.
+        """
         sums.add(problem, problem.loss, block, w)
 
 
@@ -282,13 +305,15 @@ class Kind(ABC):
 class Regularizer:
     """The regularizer R(w) = 1/2 ||w||^2: the term of P beside the sum of losses, and its counterpart in D.
 
-    Other regularizers are subclasses, in ``solvers`` with their mathematics. v = sum_i a_i z_i x_i, where z_i is the sign of row i.
+    Other regularizers are subclasses, in ``solvers`` with their mathematics. v = sum_i a_i z_i x_i, where z_i is the
+    sign of row i.
     """
 
     is_squared_norm: ClassVar[bool] = True
     """Whether R is exactly 1/2 ||w||^2, which has the same curvature in all directions."""
     has_scale: ClassVar[bool] = True
-    """Whether margins have the unit of the loss; else (w, offset) may be multiplied by any factor, and P can be 0 or less."""
+    """Whether margins have the unit of the loss; else (w, offset) may be multiplied by any factor, and P can be 0 or
+    less."""
     refusal: ClassVar[str] = ""
     """What a solver that does not support it cannot do, as the end of a sentence that begins with the solver's name."""
     instead: ClassVar[str] = ""
@@ -304,14 +329,16 @@ class Regularizer:
         return 0.5 * float(w @ w)
 
     def dual(self, gain: float, v: Float64) -> float:
-        """Return D at a dual point with sum_i (a_i - conjugate(a_i)) = ``gain`` and v (p,), after it was made feasible."""
+        """Return D at a dual point with sum_i (a_i - conjugate(a_i)) = ``gain`` and v (p,), after it was made
+        feasible.
+        """
         return gain - 0.5 * float(v @ v)
 
     def bounds(self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: Any = None) -> Bounds:
         """Return R(w), and the largest D over the multiples t a of the dual point a formed from the slopes at w.
 
-        ``sums``: sum C_i l(m_i), linear and quadratic, where sum_i (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic.
-        ``rows``: the ``row_sums`` over all rows.
+        ``sums``: sum C_i l(m_i), linear and quadratic, where sum_i (t a_i - conjugate(t a_i)) = t linear - t^2
+        quadratic. ``rows``: the ``row_sums`` over all rows.
         """
         _, linear, quadratic = sums
         square = float(v @ v)
@@ -323,7 +350,9 @@ class Regularizer:
         return False
 
     def row_sums(self, components: int) -> Any:
-        """Return empty sums over all rows that do not depend on the weights (``solvers.one_class.RowSums``); None: none are needed."""
+        """Return empty sums over all rows that do not depend on the weights (``solvers.one_class.RowSums``); None: none
+        are needed.
+        """
         return None
 
     def sum_of_dual(self, total: float) -> float | None:
@@ -354,7 +383,9 @@ class Regularizer:
         return self
 
     def adapt(self, solver: Any) -> Any:
-        """Return a solver (``types.Solver``) for this regularizer with the settings of ``solver``; None: there is none."""
+        """Return a solver (``types.Solver``) for this regularizer with the settings of ``solver``; None: there is
+        none.
+        """
         return solver
 
 
@@ -366,9 +397,9 @@ SQUARED_NORM = Regularizer()
 class Problem:
     """Minimize P(w) = R(w) + C sum_i s_i l(m_i) over w, for one value of C.
 
-    R is 1/2 ||w||^2 or another regularizer. m_i = y_i w.x_i in classification, m_i = w.x_i - t_i in regression (``Loss.numeric``);
-    other kinds define margins of their own (``Kind.margins``). Several problems (classes, values of C) can be solved in the same passes
-    over the data.
+    R is 1/2 ||w||^2 or another regularizer. m_i = y_i w.x_i in classification, m_i = w.x_i - t_i in regression
+    (``Loss.numeric``); other kinds define margins of their own (``Kind.margins``). Several problems
+    (classes, values of C) can be solved in the same passes over the data.
     """
 
     loss: Loss
@@ -382,13 +413,15 @@ class Problem:
     kind: Kind
     """The kind of problem; a regression kind if and only if the loss is numeric."""
     bias: float = 1.0
-    """The value of the constant feature, whose weight is regularized like any other; 0: there is no constant feature."""
+    """The value of the constant feature, whose weight is regularized like any other; 0: there is no constant
+    feature."""
     weights: tuple[float, ...] = ()
     """The factor of s_i for the rows of each class; empty: 1 for all."""
     tolerance: float = 1e-3
     """The relative duality gap at which the problem counts as solved."""
     kernel: Kernel | None = None
-    """The kernel, for solvers that evaluate it themselves; None: the problem is linear in the rows that the solver sees."""
+    """The kernel, for solvers that evaluate it themselves; None: the problem is linear in the rows that the solver
+    sees."""
     held_out: tuple[int, ...] = ()
     """Chunks that the problem does not use."""
     warm: Float64 | None = field(default=None, compare=False, repr=False)
@@ -417,7 +450,8 @@ class Block:
     X: RowRecord
     """The features: dense, CSR, or what a feature map made of them."""
     y: Targets
-    """Targets (n,): +1 or -1, the numbers to be predicted, or the class codes if one problem separates several classes."""
+    """Targets (n,): +1 or -1, the numbers to be predicted, or the class codes if one problem separates several
+    classes."""
     s: Float32 | Float64
     """(n,) row weight times class weight, 0 or more; multiplies C."""
     chunk: int
@@ -433,10 +467,11 @@ class Block:
     rows: dict[str, Array] = field(default_factory=dict)
     """Per-row state of the solver, by name (``Solver.row_state``); changed in place."""
     copies: dict[bytes, RowRecord] | None = None
-    """Copies that problems have made of some rows of this block, by the booleans (n,) that selected them, for other problems to
-    share; None: no other problem uses the block."""
+    """Copies that problems have made of some rows of this block, by the booleans (n,) that selected them, for other
+    problems to share; None: no other problem uses the block."""
     places: Int64 | None = None
-    """(n,) ascending: row i has the global number ``start`` + places[i]. None: the rows are contiguous, as in all but one-vs-one problems."""
+    """(n,) ascending: row i has the global number ``start`` + places[i]. None: the rows are contiguous, as in all but
+    one-vs-one problems."""
 
     @property
     def labeled(self) -> Labeled:
@@ -454,7 +489,9 @@ class Block:
         return len(self.y) if self.places is None else int(self.places[-1]) + 1
 
     def spread(self, values: Float64) -> Float64:
-        """Scatter values of the rows (n,) into an array (span,) indexed by global number minus ``start``; 0 elsewhere."""
+        """Scatter values of the rows (n,) into an array (span,) indexed by global number minus ``start``; 0
+        elsewhere.
+        """
         if self.places is None:
             return values
         by_number = np.zeros(self.span)

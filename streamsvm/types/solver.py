@@ -1,4 +1,5 @@
-"""Solvers: their interface, solutions and certificates, the feature map between stored rows and a solver, and the ways training ends.
+"""Solvers: their interface, solutions and certificates, the feature map between stored rows and a solver, and the ways
+training ends.
 
 A certificate bounds the distance of a solution from the optimum; it is proved by a feasible dual point.
 """
@@ -45,16 +46,21 @@ class Certificate:
 
     @property
     def gap(self) -> float:
-        """The relative duality gap (P - D) / |P|, where P is ``primal + rounding`` and D is ``dual - rounding``; |D| if P is 0."""
+        """The relative duality gap (P - D) / |P|, where P is ``primal + rounding`` and D is ``dual - rounding``; |D| if
+        P is 0.
+        """
         primal, dual = self.primal + self.rounding, self.dual - self.rounding
         return (primal - dual) / abs(primal) if primal else abs(dual)
 
     def ends(self, problem: Problem) -> bool:
-        """Return whether the problem is done: the certificate is exact, and its gap is within the tolerance or it is final."""
+        """Return whether the problem is done: the certificate is exact, and its gap is within the tolerance or it is
+        final.
+        """
         return self.exact and (self.gap <= problem.tolerance or self.final)
 
     def verify(self, problem: Problem) -> None:
-        """Check that an exact certificate does not contradict itself: ``dual`` must not exceed ``primal`` by more than rounding.
+        """Check that an exact certificate does not contradict itself: ``dual`` must not exceed ``primal`` by more than
+        rounding.
 
         Raises UsageError if the cause is a kernel that is not positive semidefinite, else DefectError.
         """
@@ -111,7 +117,8 @@ class Cost:
     per_part: int = 0
     """Bytes of the sums of one part of a pass, if several parts are computed at the same time."""
     shared: int = 0
-    """Bytes needed once for all problems: rows that all of them keep, and temporary memory while ``finish`` is called for one."""
+    """Bytes needed once for all problems: rows that all of them keep, and temporary memory while ``finish`` is called
+    for one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +135,9 @@ class LossRequirement:
     """Whether the target is a number."""
 
     def refusal(self, loss: Loss) -> str | None:
-        """Return why a loss is not supported, as the end of a sentence that begins with the solver's name; None if it is supported."""
+        """Return why a loss is not supported, as the end of a sentence that begins with the solver's name; None if it
+        is supported.
+        """
         asked = (
             (self.smooth, loss.smooth(), "without corners", "with a corner"),
             (self.box, has_box(loss), "whose slope is bounded", "whose slope is not bounded"),
@@ -145,13 +154,16 @@ class LinearSolution(NamedTuple):
     """f(x) = w[:-1].x + bias * w[-1]."""
 
     w: Float64
-    """Weights (columns + 1,), that of the constant feature last; (classes, columns + 1) if one problem separates several classes."""
+    """Weights (columns + 1,), that of the constant feature last; (classes, columns + 1) if one problem separates
+    several classes."""
     bias: float
     """The value of the constant feature."""
 
 
 class KernelSolution(NamedTuple):
-    """f(x) = sum_j coefficients_j k(x, z_j) + intercept. The points z_j are those of the feature map (``FeatureMap.expansion``)."""
+    """f(x) = sum_j coefficients_j k(x, z_j) + intercept. The points z_j are those of the feature map
+    (``FeatureMap.expansion``).
+    """
 
     coefficients: Float64
     """(points,)."""
@@ -176,7 +188,8 @@ class FeaturePart(NamedTuple):
     start: int
     stop: int
     X: RowRecord
-    """The features: ``Dense``, ``CSR``, a factored pair (``compute.blocks.operators.Factored``), or rows whose features are not formed yet."""
+    """The features: ``Dense``, ``CSR``, a factored pair (``compute.blocks.operators.Factored``), or rows whose features
+    are not formed yet."""
 
 
 class FeatureMap(Protocol):
@@ -184,18 +197,23 @@ class FeatureMap(Protocol):
 
     @property
     def expansion(self) -> Any:
-        """The points and the kernel of a ``KernelSolution`` (``features.expansion.Expansion``); None for linear maps."""
+        """The points and the kernel of a ``KernelSolution`` (``features.expansion.Expansion``); None for linear
+        maps.
+        """
         ...
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the features of a block in as many parts as memory requires; each part is valid until the next is requested.
+        """Yield the features of a block in as many parts as memory requires; each part is valid until the next is
+        requested.
 
         May change ``X``, the reader's buffer, in place.
         """
         ...
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the same parts with rows from which features can be formed later; a map without such rows yields ``parts``."""
+        """Yield the same parts with rows from which features can be formed later; a map without such rows yields
+        ``parts``.
+        """
         ...
 
     def to_input_space(self, solution: LinearSolution) -> LinearSolution | KernelSolution:
@@ -204,18 +222,20 @@ class FeatureMap(Protocol):
 
 
 class Solver(ABC, Generic[S]):
-    """A training algorithm. Its settings are fields of a frozen dataclass; everything that changes is in a state of type S.
+    """A training algorithm. Its settings are fields of a frozen dataclass; everything that changes is in a state of
+    type S.
 
-    In a pass, the fit loop calls ``visit`` for every block, then ``finish``; the state determines what the pass is for (to train, to
-    certify, to try step lengths). ``finish`` returns a certificate; the loop makes passes until the certificate is exact and its gap is at
-    most the tolerance. A state is a mutable dataclass of arrays, numbers and records with tags (``streamsvm.class_tags``); a checkpoint
-    stores its fields. Each field declares its role in a pass (``types.state``): whether it is summed, only read, or needed only by
-    ``finish``.
+    In a pass, the fit loop calls ``visit`` for every block, then ``finish``; the state determines what the pass is for
+    (to train, to certify, to try step lengths). ``finish`` returns a certificate; the loop makes passes until the
+    certificate is exact and its gap is at most the tolerance. A state is a mutable dataclass of arrays, numbers and
+    records with tags (``streamsvm.class_tags``); a checkpoint stores its fields. Each field declares its role in a pass
+    (``types.state``): whether it is summed, only read, or needed only by ``finish``.
 
-    A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``. ``part``, ``merge`` and
-    ``witness`` are derived from the roles; a solver overrides one of them if merging is more than summing. All other methods are optional
-    abilities; the defaults here are those of a solver without them. The flags ``exact_kernel``, ``warm_start``, ``has_candidates``,
-    ``has_dual_witness`` and ``stops_early`` announce such methods; ``tests/contract`` checks flags and methods of every registered solver.
+    A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``.
+    ``part``, ``merge`` and ``witness`` are derived from the roles; a solver overrides one of them if merging is more
+    than summing. All other methods are optional abilities; the defaults here are those of a solver without them. The
+    flags ``exact_kernel``, ``warm_start``, ``has_candidates``, ``has_dual_witness`` and ``stops_early`` announce such
+    methods; ``tests/contract`` checks flags and methods of every registered solver.
     """
 
     __slots__ = ()
@@ -229,7 +249,9 @@ class Solver(ABC, Generic[S]):
 
     @property
     def shuffled(self) -> bool:
-        """Whether chunks and rows are visited in random order. False: in stored order, and the result does not depend on the order."""
+        """Whether chunks and rows are visited in random order. False: in stored order, and the result does not depend
+        on the order.
+        """
         return False
 
     @property
@@ -251,7 +273,8 @@ class Solver(ABC, Generic[S]):
     def visit(self, state: S, block: Block) -> None:
         """Process the rows of one block. Changes the state and, in place, ``block.rows`` and ``block.order``.
 
-        A block is visited once in a pass. ``block.X`` is valid until the visit returns, so that rows to keep must be copied.
+        A block is visited once in a pass. ``block.X`` is valid until the visit returns, so that rows to keep must be
+        copied.
         """
 
     @abstractmethod
@@ -293,14 +316,17 @@ class Solver(ABC, Generic[S]):
 
     @property
     def driver_fields(self) -> tuple[str, ...]:
-        """The state fields with the role ``DriverOnly`` (``types.state.find_driver_fields``), which are not sent to workers."""
+        """The state fields with the role ``DriverOnly`` (``types.state.find_driver_fields``), which are not sent to
+        workers.
+        """
         return ()
 
     def sampling_threshold(self, state: S) -> Handle | None:
-        """Return the sampling threshold after the rows visited so far, which other groups of the pass can use; None: there is none.
+        """Return the sampling threshold after the rows visited so far, which other groups of the pass can use; None:
+        there is none.
 
-        For solvers that keep a sample of the rows of a pass: with the threshold of other groups they reject rows earlier. It never
-        changes the result of the merged pass.
+        For solvers that keep a sample of the rows of a pass: with the threshold of other groups they reject rows
+        earlier. It never changes the result of the merged pass.
         """
 
     def set_sampling_threshold(self, state: S, threshold: Handle) -> None:
@@ -309,10 +335,13 @@ class Solver(ABC, Generic[S]):
     # -- several problems on the same rows
 
     def prepare_shared(self, states: list[S], X: RowRecord) -> None:
-        """Compute what several problems need of the same rows, before each of them visits the rows. Changes the states."""
+        """Compute what several problems need of the same rows, before each of them visits the rows. Changes the
+        states.
+        """
 
     def join_gathered(self, states: list[S]) -> None:
-        """Keep one shared copy of rows that several states have gathered, before ``finish`` is called for each. Changes the states.
+        """Keep one shared copy of rows that several states have gathered, before ``finish`` is called for each. Changes
+        the states.
 
         It only saves memory: the results of ``finish`` are the same to the last bit.
         """
@@ -322,27 +351,32 @@ class Solver(ABC, Generic[S]):
         return True
 
     def estimate_work(self, problem: Problem) -> tuple[int, int] | None:
-        """Return the expected number of passes of a fit, and the number of rows whose features it uses in all of them together.
+        """Return the expected number of passes of a fit, and the number of rows whose features it uses in all of them
+        together.
 
-        For solvers that use a block only through margins, adjoint products and Gram matrices, and therefore accept a factored pair.
-        None: the solver needs explicit features.
+        For solvers that use a block only through margins, adjoint products and Gram matrices, and therefore accept a
+        factored pair. None: the solver needs explicit features.
         """
 
     # -- in-memory steps between passes
 
     @property
     def stops_early(self) -> bool:
-        """Whether its in-memory work stops at the deadline (``set_deadline``), so that no time has to be reserved for it."""
+        """Whether its in-memory work stops at the deadline (``set_deadline``), so that no time has to be reserved for
+        it.
+        """
         return False
 
     def set_deadline(self, state: S, moment: float) -> None:
-        """Stop in-memory work at ``moment`` of ``time.perf_counter``. Called before ``finish`` and before the steps after it."""
+        """Stop in-memory work at ``moment`` of ``time.perf_counter``. Called before ``finish`` and before the steps
+        after it.
+        """
 
     def has_pending_steps(self, state: S) -> bool:
         """Return whether the solver has an in-memory step to make before the next pass.
 
-        The order is: ``finish``, then steps until none is pending, then the next pass. A checkpoint can be saved, and the process can
-        be stopped, between any two steps, because everything that a step needs is in the state.
+        The order is: ``finish``, then steps until none is pending, then the next pass. A checkpoint can be saved, and
+        the process can be stopped, between any two steps, because everything that a step needs is in the state.
         """
         return False
 
@@ -366,14 +400,18 @@ class Solver(ABC, Generic[S]):
         return False
 
     def with_start_weights(self, problem: Problem, weights: Float64) -> Problem:
-        """Return the problem with weights (columns + 1,) for a warm start, in terms of the features that the solver sees."""
+        """Return the problem with weights (columns + 1,) for a warm start, in terms of the features that the solver
+        sees.
+        """
         return replace(problem, warm=weights)
 
     # -- dual variables of solvers that do not keep them as row state
 
     @property
     def has_dual_witness(self) -> bool:
-        """Whether it can compute the dual variables that attain its dual value (``keep_dual_point``, ``witness``, ``dual_values``)."""
+        """Whether it can compute the dual variables that attain its dual value (``keep_dual_point``, ``witness``,
+        ``dual_values``).
+        """
         return False
 
     def keep_dual_point(self) -> Self:
@@ -383,7 +421,8 @@ class Solver(ABC, Generic[S]):
     def witness(self, state: S) -> S:
         """Return the dual witness: the part of a state from which ``dual_values`` computes the dual variables.
 
-        A worker that closes the last pass sends it to the driver. It shares arrays with ``state``, which does not change.
+        A worker that closes the last pass sends it to the driver. It shares arrays with ``state``, which does not
+        change.
         """
         return begin_part(state)
 
@@ -412,7 +451,9 @@ class Solver(ABC, Generic[S]):
 
     @property
     def epsilon(self) -> float:
-        """The Frank-Wolfe gap ``max_v grad f(x)'(x - v)`` on the simplex at which it stops; 0: this gap is not a criterion."""
+        """The Frank-Wolfe gap ``max_v grad f(x)'(x - v)`` on the simplex at which it stops; 0: this gap is not a
+        criterion.
+        """
         return 0.0
 
     # -- settings
@@ -431,11 +472,15 @@ class Solver(ABC, Generic[S]):
         """
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the settings that ``shrink_memory`` changes, by name. Passed to another fit, they give the same solver."""
+        """Return the settings that ``shrink_memory`` changes, by name. Passed to another fit, they give the same
+        solver.
+        """
         return {}
 
     def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
-        """Return the names of settings that have no effect on this problem. The key is the reason, as the end of a sentence."""
+        """Return the names of settings that have no effect on this problem. The key is the reason, as the end of a
+        sentence.
+        """
         return {}
 
 

@@ -1,8 +1,9 @@
-"""The roles of the fields of a solver's state. Each field declares its role once; how a pass in parts treats the state follows from it.
+"""The roles of the fields of a solver's state. Each field declares its role once; how a pass in parts treats the state
+follows from it.
 
-A pass can be made in parts. Each part begins with the state (``begin_part``) and visits some of the rows. The parts are merged
-(``merge_states``) before the pass is closed, and then the sums of the pass are cleared (``clear_totals``). The type of a field declares
-how these functions treat it:
+A pass can be made in parts. Each part begins with the state (``begin_part``) and visits some of the rows. The parts are
+merged (``merge_states``) before the pass is closed, and then the sums of the pass are cleared (``clear_totals``). The
+type of a field declares how these functions treat it:
 
     role              at the start of a part   merged value              after the pass
     Total             zero                     the sum                   zero
@@ -15,12 +16,13 @@ how these functions treat it:
     DriverOnly        None                     that of the first part    unchanged
     no role: shared   the same object          that of the first part    unchanged
 
-*Zero* is the default of the field; for arrays without a default, an array of zeros. *The sum*: numbers and arrays are added in the order
-of the parts, lists are concatenated, tuples are added item by item, and states are merged by the roles of their own fields; None counts
-as zero. If a state inside a state has a method ``merge(other)``, that method merges it. A ``Seen`` field is a bool, or an object with a
-method ``join(other)`` that returns the merged value. An ``Own`` field is changed by visits but is not a sum; the solver itself merges it
-(``Solver.merge``). Visits only read shared fields. A ``DriverOnly`` field is used only by ``finish`` and the in-memory steps after it;
-it is not sent to workers that visit blocks.
+*Zero* is the default of the field; for arrays without a default, an array of zeros. *The sum*: numbers and arrays are
+added in the order of the parts, lists are concatenated, tuples are added item by item, and states are merged by the
+roles of their own fields; None counts as zero. If a state inside a state has a method ``merge(other)``, that method
+merges it. A ``Seen`` field is a bool, or an object with a method ``join(other)`` that returns the merged value. An
+``Own`` field is changed by visits but is not a sum; the solver itself merges it (``Solver.merge``). Visits only read
+shared fields. A ``DriverOnly`` field is used only by ``finish`` and the in-memory steps after it; it is not sent to
+workers that visit blocks.
 """
 
 from __future__ import annotations
@@ -88,7 +90,9 @@ def _fields(kind: type) -> tuple[_Field, ...]:
 
 
 def _role_of(annotation: Any) -> Role | None:
-    """Return the role that the type of a field declares. A type given as text is recognized by its name, as ``ClassVar`` is in dataclasses."""
+    """Return the role that the type of a field declares. A type given as text is recognized by its name, as
+    ``ClassVar`` is in dataclasses.
+    """
     if isinstance(annotation, str):
         return _ROLES.get(annotation.partition("[")[0].rpartition(".")[2])
     return next((part for part in get_args(annotation)[1:] if isinstance(part, Role)), None)
@@ -137,7 +141,8 @@ def clear_totals(state: Any) -> None:
 
 
 def merge_states(states: list[S], except_fields: Collection[str] = ()) -> S:
-    """Merge the states of several parts of a pass into the first one, and return it. Fields in ``except_fields`` are not merged.
+    """Merge the states of several parts of a pass into the first one, and return it. Fields in ``except_fields`` are
+    not merged.
 
     Changes the first state. A single state is returned unchanged.
     """

@@ -1,4 +1,5 @@
-"""Passes over the rows of one block in every format: dense, CSR, factored kernel features, and features that are not computed yet.
+"""Passes over the rows of one block in every format: dense, CSR, factored kernel features, and features that are not
+computed yet.
 
 - ``operators``: products: X w, X' a, and X' diag(a) X, the Hessian
 - ``sums``: sums over rows from which certificates are computed

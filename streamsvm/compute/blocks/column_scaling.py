@@ -1,4 +1,5 @@
-"""Scaling of the columns of a block, and storage of features in fewer bytes: int8 with one scale per column, or float16.
+"""Scaling of the columns of a block, and storage of features in fewer bytes: int8 with one scale per column, or
+float16.
 
 stored = round(x / scale_j), clipped to [-127, 127]          x ~ stored * scale_j, error at most scale_j / 2
 """
@@ -28,7 +29,9 @@ def scale_dense(values: Float32, shift: Float32, scale: Float32) -> None:
 
 @compiled()
 def scale_sparse(data: Float32, indices: Int32, shift: Float32, scale: Float32) -> None:
-    """Replace ``data`` by (data - shift) * scale. A shift is correct only for columns that every row stores (``features.scaling``)."""
+    """Replace ``data`` by (data - shift) * scale. A shift is correct only for columns that every row stores
+    (``features.scaling``).
+    """
     for p in range(data.size):
         j = indices[p]
         data[p] = (data[p] - shift[j]) * scale[j]

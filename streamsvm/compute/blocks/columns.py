@@ -10,16 +10,17 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.rows import CSR, Float32, Float64, Int32, Int64
 
 PIECE = 1 << 20
-"""Number of entries counted at a time. numpy converts them to int64 first; for all rows in memory, that would take as much memory as
-the rows."""
+"""Number of entries counted at a time. numpy converts them to int64 first; for all rows in memory, that would take as
+much memory as the rows."""
 
 
 @compiled()
 def dense_sums(values: Float32, sums: Float64, low: Float64, missing: Int64) -> None:
-    """Add the rows of a dense block (n, d) to the sums of its columns, and count NaN as missing. Changed: sums, low, missing (d,).
+    """Add the rows of a dense block (n, d) to the sums of its columns, and count NaN as missing. Changed: sums, low,
+    missing (d,).
 
-    ``low`` is the accumulated rounding error of ``sums``: sums + low is as accurate as a sum in twice the precision, and does not depend
-    on how rows are divided into blocks.
+    ``low`` is the accumulated rounding error of ``sums``: sums + low is as accurate as a sum in twice the precision,
+    and does not depend on how rows are divided into blocks.
     """
     n, d = values.shape
     for i in range(n):
@@ -50,8 +51,9 @@ def dense_moments(
 ) -> None:
     """Add the rows of a dense chunk to the column statistics.
 
-    Given: values (n, d), and a shift (d,) near the mean of each column. Changed: sums, squares, minimum, maximum (d,), all float64:
-    sum (x - shift), sum (x - shift)^2, min x, max x. The shift avoids cancellation in the variance (Chan, Golub, LeVeque 1983).
+    Given: values (n, d), and a shift (d,) near the mean of each column. Changed: sums, squares, minimum, maximum (d,),
+    all float64: sum (x - shift), sum (x - shift)^2, min x, max x. The shift avoids cancellation in the variance
+    (Chan, Golub, LeVeque 1983).
     """
     n, d = values.shape
     for i in range(n):
@@ -91,7 +93,9 @@ def sparse_moments(
 
 
 def column_counts(X: CSR, columns: int, chosen: NDArray[np.bool_] | None = None) -> Int64:
-    """Return the number of entries of each column (columns,), in the rows where ``chosen`` (n,) is true; None: in all rows."""
+    """Return the number of entries of each column (columns,), in the rows where ``chosen`` (n,) is true; None: in all
+    rows.
+    """
     counts, row, rows = np.zeros(columns, np.int64), 0, len(X.indptr) - 1
     while row < rows:
         stop = max(row + 1, int(np.searchsorted(X.indptr, X.indptr[row] + PIECE, side="right")) - 1)

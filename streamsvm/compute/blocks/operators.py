@@ -1,4 +1,5 @@
-"""Products with the rows of a block in every format: dense, CSR, factored kernel features, and rows whose features are not computed yet.
+"""Products with the rows of a block in every format: dense, CSR, factored kernel features, and rows whose features are
+not computed yet.
 
 With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
@@ -8,11 +9,12 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
 ``columns`` is a parameter because a CSR record does not hold it.
 
-A Nystrom block is a factored pair, x_i = W' k_i. The product K W is formed only in ``gram``, for the rows with a > 0, and in
-``form_rows``, which joins rows of several blocks in one matrix. ``UnformedRows`` hold raw rows from which kernel values can be computed.
-Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are float64). Gram matrices are sums, in
-float64 and in a fixed order, of products of tiles of rows in the dtype of the entries, so that the result depends only on the block.
-Idle threads compute strips of rows of margins, pieces of a sum, and tiles of a Gram matrix.
+A Nystrom block is a factored pair, x_i = W' k_i. The product K W is formed only in ``gram``, for the rows with a > 0,
+and in ``form_rows``, which joins rows of several blocks in one matrix. ``UnformedRows`` hold raw rows from which kernel
+values can be computed. Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are
+float64). Gram matrices are sums, in float64 and in a fixed order, of products of tiles of rows in the dtype of the
+entries, so that the result depends only on the block. Idle threads compute strips of rows of margins, pieces of a sum,
+and tiles of a Gram matrix.
 """
 
 from __future__ import annotations
@@ -56,11 +58,13 @@ if TYPE_CHECKING:
 WEIGHTS_CACHE_BYTES = 256 << 10
 """Bytes of lifted weights that a thread keeps: about those of ten classes on a thousand landmarks."""
 TILE = 2048
-"""Largest number of rows of a product. With more rows the error of a float32 product grows, and the cost of adding up products falls."""
+"""Largest number of rows of a product. With more rows the error of a float32 product grows, and the cost of adding up
+products falls."""
 STRIP = 2048
 """Number of rows of margins in a strip; a thread takes at least four strips."""
 PIECE_ENTRIES, MAX_PIECES = 1 << 18, 16
-"""Minimum number of entries in a piece of a sum, some tenths of a millisecond of work for one thread; and largest number of pieces."""
+"""Minimum number of entries in a piece of a sum, some tenths of a millisecond of work for one thread; and largest
+number of pieces."""
 SUMS_BYTES = 4 << 20
 """Largest total size of the sums of all pieces, unless a single one is larger."""
 MOST_FLOAT64_COMPONENTS = 256
@@ -91,7 +95,9 @@ def square_projections(X: CSR, chosen: Int64, W: Float64, out: Float64) -> None:
 
 
 class _WeightsCache(local):
-    """The lifted weights of a thread, by the identity of the projection, the constant feature and the bytes of the weights."""
+    """The lifted weights of a thread, by the identity of the projection, the constant feature and the bytes of the
+    weights.
+    """
 
     def __init__(self) -> None:
         self.entries: dict[tuple[int, float, bytes], tuple[ReferenceType[Array], Float64]] = {}
@@ -102,11 +108,12 @@ _WEIGHTS = _WeightsCache()
 
 
 def lift_weights(projection: Array, bias: float, W: Float64) -> Float64:
-    """Return the weights (q, m + 1) on kernel values that correspond to weights (q, r + 1) on features, constant feature included.
+    """Return the weights (q, m + 1) on kernel values that correspond to weights (q, r + 1) on features, constant
+    feature included.
 
-    The result must not be changed. It is computed once for all blocks that are evaluated at the same weights w: for a block of a thousand
-    rows and a thousand landmarks, v = W w takes as long as f = K v, and a pass evaluates hundreds of blocks at the same w. Each thread
-    caches its last results; computing them again would give the same bits.
+    The result must not be changed. It is computed once for all blocks that are evaluated at the same weights w: for a
+    block of a thousand rows and a thousand landmarks, v = W w takes as long as f = K v, and a pass evaluates hundreds
+    of blocks at the same w. Each thread caches its last results; computing them again would give the same bits.
     """
     key = (id(projection), bias, W.tobytes())
     if key in _WEIGHTS.entries:
@@ -205,7 +212,9 @@ def entry_type(X: Kept) -> np.dtype[Any]:
 
 
 def is_rounded_when_formed(X: Kept) -> bool:
-    """Return whether forming a row in memory rounds it to float32, so that it differs slightly from the factored row."""
+    """Return whether forming a row in memory rounds it to float32, so that it differs slightly from the factored
+    row.
+    """
     return isinstance(X, Factored | UnformedRows) and entry_type(X) == np.float32
 
 
@@ -226,7 +235,9 @@ def margins(X: Operand, w: Float64) -> Float64:
 
 
 def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
-    """Return X' a: (p,) for a (n,), (p, q) for a (n, q). For dense and CSR rows it is as accurate as a sum in twice the precision."""
+    """Return X' a: (p,) for a (n,), (p, q) for a (n, q). For dense and CSR rows it is as accurate as a sum in twice the
+    precision.
+    """
     A = np.ascontiguousarray(np.atleast_2d(a.T), np.float64)
     if isinstance(X, Factored):
         sums = np.zeros((len(A), X.kernel_values.shape[1] + 1))
@@ -240,9 +251,11 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
 
 
 def _sum_in_pieces(X: Rows, A: Float64, components: int) -> Float64:
-    """Return sum_i A[k, i] x_i, (q, p) for A (q, n), computed in pieces of rows on several threads. The block alone determines the pieces.
+    """Return sum_i A[k, i] x_i, (q, p) for A (q, n), computed in pieces of rows on several threads. The block alone
+    determines the pieces.
 
-    The rounding errors within and between the pieces are accumulated, so that the result hardly ever depends on the number of pieces.
+    The rounding errors within and between the pieces are accumulated, so that the result hardly ever depends on the
+    number of pieces.
     """
     rows = row_count(X)
     entries = max(1, (X.values.size if isinstance(X, Dense) else len(X.data)) // max(1, rows))
@@ -295,7 +308,8 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
 def _tile_rows(rows: int) -> int:
     """Return the number of rows of each tile of ``rows`` rows, at most TILE.
 
-    If there is more than one tile, there is an even number of tiles of equal size, so that two threads get the same number.
+    If there is more than one tile, there is an even number of tiles of equal size, so that two threads get the same
+    number.
     """
     count = -(-rows // TILE)
     return max(1, -(-rows // (count + count % 2 if count > 1 else 1)))
@@ -340,8 +354,8 @@ def stack(parts: Sequence[Kept]) -> Kept:
 
 
 def gram_bytes(components: int, kernel_values: int = 0, entry: int = 4) -> int:
-    """Return the peak memory of ``gram`` in bytes: the sum, and for each thread a product, a tile, and the tile's kernel values if the
-    block is factored. ``entry``: bytes of an entry of a row.
+    """Return the peak memory of ``gram`` in bytes: the sum, and for each thread a product, a tile, and the tile's
+    kernel values if the block is factored. ``entry``: bytes of an entry of a row.
     """
     each = tile_bytes(components, kernel_values, entry)
     return 8 * components * components + threading.lanes(each) * each
@@ -406,8 +420,9 @@ def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Fl
 def form_rows(parts: list[Kept], order: Int64) -> Rows:
     """Return the features of the rows of all parts, in the order ``order`` (n,).
 
-    ``parts`` is emptied, and each part is freed after its use, so that there are never two copies of all rows. The product K W is computed
-    tile by tile on several threads. The blocks alone determine the tiles, so that the features do not depend on which threads were idle.
+    ``parts`` is emptied, and each part is freed after its use, so that there are never two copies of all rows. The
+    product K W is computed tile by tile on several threads. The blocks alone determine the tiles, so that the features
+    do not depend on which threads were idle.
     """
     first = parts[0]
     if isinstance(first, CSR):
@@ -436,7 +451,8 @@ def form_rows(parts: list[Kept], order: Int64) -> Rows:
 
 
 def _feature_tiles(parts: list[Kept], place: Int64, row_bytes: int) -> Iterator[tuple[list[Kept], Int64]]:
-    """Yield tiles of about TILE rows: parts, which are removed from the list, and the places of their rows in the result.
+    """Yield tiles of about TILE rows: parts, which are removed from the list, and the places of their rows in the
+    result.
 
     ``row_bytes``: bytes that are freed with each row that was used.
     """
@@ -466,7 +482,9 @@ def _join_sparse(parts: list[Any]) -> CSR:
 
 
 def _take_parts(parts: list[Kept]) -> list[Kept]:
-    """Remove the first parts from the list until they have TILE rows, and return them. Products of few rows would be slow."""
+    """Remove the first parts from the list until they have TILE rows, and return them. Products of few rows would be
+    slow.
+    """
     taken, rows = [], 0
     while parts and rows < TILE:
         taken.append(parts.pop(0))
@@ -475,7 +493,9 @@ def _take_parts(parts: list[Kept]) -> list[Kept]:
 
 
 def _write_features(X: Any, places: Int64, values: Array) -> None:
-    """Write the features of rows to their places in ``values``, without an intermediate copy if the places are contiguous."""
+    """Write the features of rows to their places in ``values``, without an intermediate copy if the places are
+    contiguous.
+    """
     if not isinstance(X, Factored | UnformedRows):
         values[places] = X.values
         return
@@ -488,7 +508,8 @@ def _write_features(X: Any, places: Int64, values: Array) -> None:
 
 
 def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
-    """Return the rows with only the ``chosen`` columns (k,), ascending and renumbered from 0; the constant feature stays.
+    """Return the rows with only the ``chosen`` columns (k,), ascending and renumbered from 0; the constant feature
+    stays.
 
     If all columns are chosen, return X itself. ``columns``: the number of columns of X.
     """
@@ -511,8 +532,8 @@ def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
 def sign_rows(X: Operand, y: Targets, columns: int, constant: float) -> Dense | CSR:
     """Return copies y_i x_i of the rows; y (n,) is +1 or -1.
 
-    If the constant feature of X is not 0, it becomes an ordinary column after all ``columns``. ``constant``: the constant feature of the
-    result.
+    If the constant feature of X is not 0, it becomes an ordinary column after all ``columns``. ``constant``: the
+    constant feature of the result.
     """
     if isinstance(X, Factored):
         raise DefectError("kernel features have no sign of their own", hint="this is a defect of streamsvm: report it")

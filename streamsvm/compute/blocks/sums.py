@@ -24,7 +24,9 @@ def loss_sum(X: Rows, y: Targets, s: Float32, w: Float64, C: float, loss: Any) -
 
 @compiled(fastmath=FAST)
 def dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> float:
-    """Return sum_i a_i - conjugate(a_i, C s_i), in regression plus sum_i a_i t_i: the dual without the term -1/2 ||w||^2."""
+    """Return sum_i a_i - conjugate(a_i, C s_i), in regression plus sum_i a_i t_i: the dual without the term -1/2
+    ||w||^2.
+    """
     total = 0.0
     for i in range(alpha.size):
         if s[i] > 0.0:
@@ -34,14 +36,17 @@ def dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss: Any) -> flo
 
 @compiled()
 def add_rows_precisely(X: Rows, factors: Float64, v: Float64, low: Float64) -> None:
-    """Add sum_i c_i x_i to v + low, where low (p,) is the accumulated rounding error of v (p,). Given: X; c (n,). Changed: v, low."""
+    """Add sum_i c_i x_i to v + low, where low (p,) is the accumulated rounding error of v (p,). Given: X; c (n,).
+    Changed: v, low.
+    """
     for i in range(factors.size):
         if factors[i] != 0.0:
             X.add_row(i, factors[i], v, low)
 
 
 def two_sum(one: Float64, other: Float64) -> tuple[Float64, Float64]:
-    """Return the rounded sum one + other and its exact rounding error (float64 arrays of the same shape): sum + error = one + other.
+    """Return the rounded sum one + other and its exact rounding error (float64 arrays of the same shape): sum + error =
+    one + other.
 
     Reference: Knuth, The Art of Computer Programming 2, 4.2.2, theorem B.
     """

@@ -1,12 +1,14 @@
 """Elementary functions for compiled passes, written so that the compiler turns their loops into vectors.
 
-The library's exp is a scalar call, 3 - 7 ns per value; this one uses only arithmetic and takes about 0.7 ns. It uses Cody and Waite's
-reduction: x = k ln 2 + r with |r| <= (ln 2)/2, where k ln 2 is subtracted in two parts of which the first is exact; then
-exp(x) = 2^k (1 + r + r^2 q(r)). The polynomial q of degree 4 minimizes the largest relative error on that interval (Lawson's iteration
-on 4001 Chebyshev nodes): 3e-9, well below the rounding of float32. The total error is below 1e-7.
+The library's exp is a scalar call, 3 - 7 ns per value; this one uses only arithmetic and takes about 0.7 ns. It uses
+Cody and Waite's reduction: x = k ln 2 + r with |r| <= (ln 2)/2, where k ln 2 is subtracted in two parts of which the
+first is exact; then exp(x) = 2^k (1 + r + r^2 q(r)). The polynomial q of degree 4 minimizes the largest relative error
+on that interval (Lawson's iteration on 4001 Chebyshev nodes): 3e-9, well below the rounding of float32. The total error
+is below 1e-7.
 
-The float64 version uses Taylor's polynomial of degree 13, whose remainder is 4e-18; the total error is below 4e-16. k is taken from the
-bits of x / ln 2 + 1.5 2^52, which is one vector instruction on every processor, unlike a conversion to int64.
+The float64 version uses Taylor's polynomial of degree 13, whose remainder is 4e-18; the total error is below 4e-16. k
+is taken from the bits of x / ln 2 + 1.5 2^52, which is one vector instruction on every processor, unlike a conversion
+to int64.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ Q0, Q1, Q2, Q3, Q4 = (
 )
 HALF, ONE, TWO = np.float32(0.5), np.float32(1), np.float32(2)
 LOWEST, HIGHEST = np.float32(-87.33), np.float32(88.37)
-"""For arguments between them 2^k is a normal float32; for others exp returns its values at these ends, 1.2e-38 and 2.4e38."""
+"""For arguments between them 2^k is a normal float32; for others exp returns its values at these ends, 1.2e-38 and
+2.4e38."""
 BIAS, MANTISSA_BITS = np.int32(127), np.int32(23)
 FUSED = {"contract"}
 """Sums must not be reordered: the two-part subtraction depends on its order."""

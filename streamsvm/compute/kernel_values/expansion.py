@@ -95,7 +95,9 @@ def _points(most: int, columns: int, dtype: Any) -> int:
 
 
 def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
-    """Return k(z_i, z_j), (m, m), symmetric to the last bit: values on and below the diagonal are computed, then mirrored."""
+    """Return k(z_i, z_j), (m, m), symmetric to the last bit: values on and below the diagonal are computed, then
+    mirrored.
+    """
     m, dtype = row_count(Z), dtype_of(arithmetic)
     out, width = np.empty((m, m), dtype), _points(GRAM_POINTS, columns, dtype)
 

@@ -1,9 +1,10 @@
-"""Blocks of kernel values, K[i, j] = k(x_i, z_j): a matrix product with the points, then one pass that applies the kernel in place.
+"""Blocks of kernel values, K[i, j] = k(x_i, z_j): a matrix product with the points, then one pass that applies the
+kernel in place.
 
-The dtype of the output array determines the arithmetic, float32 or float64; norms are always summed in float64. Bounds of the rounding
-error are derived in ``compute/kernel_values/rounding.py``. If a kernel of x - z is so narrow that products in float64 are not accurate
-enough, distances are sums of differences. BLAS uses the number of threads that the caller has set (``threadpool_limits``): one, while
-a reader works.
+The dtype of the output array determines the arithmetic, float32 or float64; norms are always summed in float64. Bounds
+of the rounding error are derived in ``compute/kernel_values/rounding.py``. If a kernel of x - z is so narrow that
+products in float64 are not accurate enough, distances are sums of differences. BLAS uses the number of threads that the
+caller has set (``threadpool_limits``): one, while a reader works.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ CONVERTED_ROWS = 512
 class Points(NamedTuple):
     """Landmarks or support rows z_1 .. z_m in the layout for passes.
 
-    Each point is a column: the product of a sparse row with all points is then a sum of contiguous rows of this array. For BLAS the
-    orientation makes no difference.
+    Each point is a column: the product of a sparse row with all points is then a sum of contiguous rows of this array.
+    For BLAS the orientation makes no difference.
     """
 
     columns: Array
@@ -69,7 +70,8 @@ def squares_of(X: Rows, dtype: Any = np.float32) -> Array:
 
 
 def kernel_block(X: Rows, Z: Points, kernel: Any, out: Array, *, by_differences: bool = False) -> None:
-    """Set out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the dtype of the points. The constant feature of X is ignored.
+    """Set out[i, j] = k(x_i, z_j), (n, m) C-contiguous, of the dtype of the points. The constant feature of X is
+    ignored.
 
     ``by_differences``: compute distances from x_ik - z_jk; only for kernels of x - z, and in float64.
     """
@@ -125,14 +127,18 @@ def dot_products(X: Rows, Z: Points, out: Array) -> None:
 
 
 def half_squares(X: Rows, Z: Points, out: Array) -> None:
-    """Set out[i, j] = -1/2 ||x_i - z_j||^2, which takes the place of a product if norms are set to 0. Sparse rows are converted to dense."""
+    """Set out[i, j] = -1/2 ||x_i - z_j||^2, which takes the place of a product if norms are set to 0. Sparse rows are
+    converted to dense.
+    """
     values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
     out[:] = 0.0
     dense_half_squares(values, Z.columns, out)
 
 
 def distances(X: Rows, Z: Points, out: Array, *, by_differences: bool = False) -> None:
-    """Set out[i, j] = |x_i - z_j|_1. ``by_differences``: convert sparse rows to dense; else add corrections to |z_j|_1."""
+    """Set out[i, j] = |x_i - z_j|_1. ``by_differences``: convert sparse rows to dense; else add corrections to
+    |z_j|_1.
+    """
     if isinstance(X, Dense) or by_differences:
         values = X.values if isinstance(X, Dense) else dense_rows(X, np.arange(len(out)), len(Z.columns))
         out[:] = 0.0

@@ -1,7 +1,8 @@
 """Bounds of the rounding error of a kernel value, and the choice of the arithmetic in which kernel values are computed.
 
-Let u be the unit roundoff (2^-24 or 2^-53), e the largest number of entries of a row, and R^2 = max ||x||^2 over the rows. To first
-order in u, for any order of the sums (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1):
+Let u be the unit roundoff (2^-24 or 2^-53), e the largest number of entries of a row, and R^2 = max ||x||^2 over the
+rows. To first order in u, for any order of the sums (Higham, *Accuracy and Stability of Numerical Algorithms*, section
+3.1):
 
     a product               |fl(x.z) - x.z| <= e u |x|.|z| <= e u R^2
     a squared norm          summed in float64, then rounded: u R^2
@@ -11,16 +12,17 @@ order in u, for any order of the sums (Higham, *Accuracy and Stability of Numeri
     |x - z|_1               likewise, relative error (e + 2) u; for sparse rows |z|_1 + sum (|x_k - z_k| - |z_k|), absolute error
                             4 (e + 2) u max |x|_1, where max |x|_1 <= sqrt(e) R
 
-The kernel value k is a smooth function of one of these numbers (``value_error`` of each kernel in ``kernels.py``), computed with an error
-of at most VALUE u. Because t e^-t <= 1/e, a *relative* error of an exponent gives an absolute error of k that depends neither on the
-width of the kernel nor on the distance of the rows from 0: computed from differences in float64, a kernel of x - z has an error of about
-(e + 12) 1.1e-16 in all cases.
+The kernel value k is a smooth function of one of these numbers (``value_error`` of each kernel in ``kernels.py``),
+computed with an error of at most VALUE u. Because t e^-t <= 1/e, a *relative* error of an exponent gives an absolute
+error of k that depends neither on the width of the kernel nor on the distance of the rows from 0: computed from
+differences in float64, a kernel of x - z has an error of about (e + 12) 1.1e-16 in all cases.
 
-A product that underflows has an error of half the smallest positive number TINY instead; to cover this, TINY / R^2 is added to u. If
-float32 cannot represent the parameters of a kernel, or 4 R^2, the error of its float32 values has no bound.
+A product that underflows has an error of half the smallest positive number TINY instead; to cover this, TINY / R^2 is
+added to u. If float32 cannot represent the parameters of a kernel, or 4 R^2, the error of its float32 values has no
+bound.
 
-Solvers work in float32. Certificates are evaluated in float64: from products if their error is at most ENOUGH, or at most a
-larger error that is known to suffice for the certificate; else from differences, which take three times as long.
+Solvers work in float32. Certificates are evaluated in float64: from products if their error is at most ENOUGH, or at
+most a larger error that is known to suffice for the certificate; else from differences, which take three times as long.
 """
 
 from __future__ import annotations
@@ -86,7 +88,8 @@ def exact_arithmetic(kernel: Any, reach: Reach, columns: int, enough: float = EN
 def arithmetic_for(kernel: Any, points: Rows, weight: float, columns: int, *, dense: bool) -> int:
     """Return the arithmetic for the decision values of a kernel expansion: float32 if its error is at most SHOWN.
 
-    ``weight``: the sum of the absolute values of the coefficients. ``dense``: whether the rows at which it is evaluated are dense.
+    ``weight``: the sum of the absolute values of the coefficients. ``dense``: whether the rows at which it is evaluated
+    are dense.
     """
     squares = np.empty(row_count(points), np.float64)
     row_squares(points._replace(bias=0.0), squares)

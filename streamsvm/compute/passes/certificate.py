@@ -6,8 +6,9 @@ a_i = -C_i l'(m_i) is feasible for every w. By the equality of Fenchel and Young
 
     P(w) - D(a) = 1/2 ||w - v||^2 = 1/2 ||grad P(w)||^2,
 
-so that for a smooth loss the gap closes as w approaches the optimum. At a kink of l the optimal a_i lie between the slopes on both sides.
-The slopes of a smoothed loss also lie between them, so that they are feasible, and they are closer to the optimal a_i.
+so that for a smooth loss the gap closes as w approaches the optimum. At a kink of l the optimal a_i lie between the
+slopes on both sides. The slopes of a smoothed loss also lie between them, so that they are feasible, and they are
+closer to the optimal a_i.
 """
 
 from __future__ import annotations
@@ -41,12 +42,15 @@ class RowLoss(NamedTuple):
 
 @compiled(fastmath=FAST)
 def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
-    """Return the terms of a row in linear and quadratic of sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C is that of the row.
+    """Return the terms of a row in linear and quadratic of sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C
+    is that of the row.
 
-    In regression the linear term includes the term t_i a_i of the dual (target ``y``) and the kink of the conjugate at 0.
+    In regression the linear term includes the term t_i a_i of the dual (target ``y``) and the kink of the conjugate at
+    0.
 
-    If the conjugate is not quadratic, quadratic is 0, and t linear is a lower bound of the sum for t <= 1, exact at t = 1, because the
-    conjugate is convex and 0 at 0. Larger t are not feasible, because such a loss has bounded dual variables.
+    If the conjugate is not quadratic, quadratic is 0, and t linear is a lower bound of the sum for t <= 1, exact at t =
+    1, because the conjugate is convex and 0 at 0. Larger t are not feasible, because such a loss has bounded dual
+    variables.
     """
     if not loss.quadratic():
         return a - loss.conjugate(a, C), 0.0

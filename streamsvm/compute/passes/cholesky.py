@@ -1,8 +1,10 @@
-"""Updates of a Cholesky factor when rows are added and removed: H = L L', L lower triangular, stored in the corner of a larger array.
+"""Updates of a Cholesky factor when rows are added and removed: H = L L', L lower triangular, stored in the corner of a
+larger array.
 
-To add a row, a triangular system is solved (``forward``). When a row is removed, L has one entry above the diagonal in every later row;
-plane rotations remove them (Golub and Van Loan, *Matrix Computations*, section 6.5.4). Both take about k^2 operations, while a
-factorization takes k^3 / 3. The order of sums is not changed by the compiler, because small pivots depend on it.
+To add a row, a triangular system is solved (``forward``). When a row is removed, L has one entry above the diagonal in
+every later row; plane rotations remove them (Golub and Van Loan, *Matrix Computations*, section 6.5.4). Both take about
+k^2 operations, while a factorization takes k^3 / 3. The order of sums is not changed by the compiler, because small
+pivots depend on it.
 """
 
 from __future__ import annotations

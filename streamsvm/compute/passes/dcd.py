@@ -1,5 +1,5 @@
-"""Passes of ``solvers.dcd``: DCD sweeps over the rows of a block, also for all classes in one problem; the sums for CoCoA+; the margin
-perceptron with unlearning (``mpu_pass``).
+"""Passes of ``solvers.dcd``: DCD sweeps over the rows of a block, also for all classes in one problem; the sums for
+CoCoA+; the margin perceptron with unlearning (``mpu_pass``).
 
 ``dcd_sweep`` maximizes the dual by coordinates:
 
@@ -8,14 +8,18 @@ max_a  D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||w||^2,   w = sum_i a_i y
 Given: X, y, C_i = C s_i, the first ``count`` entries of ``order``.
 Changed: alpha and w together; each coordinate in turn is set to its optimum,
     a_i <- clip(a_i - G / Q, 0, upper),   G = y_i w.x_i - 1 + conjugate'(a_i),   Q = ||x_i||^2 + conjugate''.
-    In regression with target t_i the box is [lower, upper], G = w.x_i - t_i - 1 + conjugate'(a_i) has a jump at a_i = 0, the optimum is
-    a soft threshold (``soft_threshold``; Ho and Lin, JMLR 13, 2012, (20) - (24)), and row i enters w with sign 1.
-    If the conjugate is not quadratic, the optimum is found by Newton's method on the resulting margin (``optimum``).
-    ``order``: the rows that need further visits are moved to its front. A row at a bound is left out (shrinking; Hsieh et al., ICML 2008,
-    section 3.2) if its gradient points out of the box by more than the thresholds in ``held``.
-With ``sigma`` > 1 the quadratic form is multiplied by ``sigma``: w changes by sigma delta y_i x_i, and Q = sigma ||x_i||^2 + conjugate''.
-Returned: the number of rows that need further visits; the losses sum_i C_i l(m_i) at the moment of each visit; the largest and the smallest
-    projected gradient of the rows at the front: G, but at a bound (in regression also at 0) only its part that points into the box.
+    In regression with target t_i the box is [lower, upper], G = w.x_i - t_i - 1 + conjugate'(a_i) has a jump at a_i =
+    0, the optimum is a soft threshold (``soft_threshold``; Ho and Lin, JMLR 13, 2012, (20) - (24)), and row i enters w
+    with sign 1. If the conjugate is not quadratic, the optimum is found by Newton's method on the resulting margin
+    (``optimum``). ``order``: the rows that need further visits are moved to its front. A row at a bound is left out
+    (shrinking; Hsieh et al., ICML 2008, section 3.2) if its gradient points out of the box by more than the thresholds
+    in ``held``.
+With ``sigma`` > 1 the quadratic form is multiplied by ``sigma``: w changes by sigma delta y_i x_i, and Q = sigma
+||x_i||^2 + conjugate''.
+Returned: the number of rows that need further visits; the losses sum_i C_i l(m_i) at the moment of each visit; the
+largest and the smallest
+    projected gradient of the rows at the front: G, but at a bound (in regression also at 0) only its part that points
+    into the box.
 """
 
 from __future__ import annotations
@@ -34,28 +38,33 @@ from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows, Targets
 AHEAD = 4
 """Number of visits between the prefetch of a row and its use."""
 ROOT_STEPS, ROOT_PRECISION = 40, 1e-14
-"""Newton's method along one coordinate: the largest number of steps (three to six suffice), and the step, relative to the margin, at which
-it ends."""
+"""Newton's method along one coordinate: the largest number of steps (three to six suffice), and the step, relative to
+the margin, at which it ends."""
 
 
 class Box(NamedTuple):
-    """The terms of the dual that belong to one row: conjugate and bound of its loss, and the factor of the quadratic form."""
+    """The terms of the dual that belong to one row: conjugate and bound of its loss, and the factor of the quadratic
+    form.
+    """
 
     C: float
-    """The weight of the sum of losses; multiplied by the weight of a row, it determines the bounds of its dual variable."""
+    """The weight of the sum of losses; multiplied by the weight of a row, it determines the bounds of its dual
+    variable."""
     loss: Any
     sigma: float = 1.0
     """The factor of the quadratic form: 1 for one worker, larger for several workers at the same time (CoCoA+)."""
 
 
 class Held(NamedTuple):
-    """Thresholds of shrinking: which rows at a bound are left out. With the defaults, all whose gradient points out of the box."""
+    """Thresholds of shrinking: which rows at a bound are left out. With the defaults, all whose gradient points out of
+    the box.
+    """
 
     above: float = 0.0
     """Rows at the lower bound with G > above are left out."""
     below: float = 0.0
-    """Rows at the upper bound with G < below are left out; in regression also rows at 0 if G > above on the right and G < below on the
-    left."""
+    """Rows at the upper bound with G < below are left out; in regression also rows at 0 if G > above on the right and G
+    < below on the left."""
 
 
 class Swept(NamedTuple):
@@ -75,9 +84,10 @@ class Swept(NamedTuple):
 def optimum(margin: float, a: float, C: float, loss: Any, square: float) -> float:
     """Return the a that maximizes D along one coordinate, for smooth losses.
 
-    With m = margin + square (a_new - a), the optimum satisfies a_new = -C l'(m). The margin m is the root of the increasing function
-    m - margin - square (-C l'(m) - a); a_new = 0 and a_new = C give a bracket. If a Newton step leaves the bracket, or is longer than half
-    the last step, a bisection takes its place: near the strongly curved part of a loss, Newton's method would oscillate.
+    With m = margin + square (a_new - a), the optimum satisfies a_new = -C l'(m). The margin m is the root of the
+    increasing function m - margin - square (-C l'(m) - a); a_new = 0 and a_new = C give a bracket. If a Newton step
+    leaves the bracket, or is longer than half the last step, a bisection takes its place: near the strongly curved part
+    of a loss, Newton's method would oscillate.
     """
     low, high = margin - square * a, margin + square * (C - a)
     m, last = min(max(margin, low), high), 2.0 * (high - low)
@@ -113,7 +123,8 @@ def soft_threshold(margin: float, a: float, C: float, loss: Any, Q: float) -> fl
 def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, alpha: Float64, w: Float64) -> Swept:
     """Sweep over the first ``count`` rows of ``order``, as described at the top of the module.
 
-    Given: X, y, s, box, held. Changed: alpha, w, and order, whose first entries become the rows that need further visits.
+    Given: X, y, s, box, held. Changed: alpha, w, and order, whose first entries become the rows that need further
+    visits.
     """
     X, y, s = given
     C, loss, sigma = box
@@ -158,7 +169,9 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
 
 @compiled(fastmath=FAST)
 def row_costs(given: Labeled, rows: Int32, w: Float64, cost: RowLoss, out: Float64) -> None:
-    """Set out_i = 1 + C_i l(m_i) for the rows with the numbers ``rows``. Given: X, y, s, w, and C and the loss l. Changed: out (n,)."""
+    """Set out_i = 1 + C_i l(m_i) for the rows with the numbers ``rows``. Given: X, y, s, w, and C and the loss l.
+    Changed: out (n,).
+    """
     X, y, s = given
     for i in rows:
         out[i] = 1.0 + cost.C * s[i] * cost.loss.value(argument(cost.loss, y[i], X.dot(i, w)))
@@ -197,7 +210,9 @@ def simplex_level(A: Float64, own: int, low: float, g: float, most: float) -> fl
 
 @compiled(fastmath=FAST)
 def lone_optimum(a: Float64, own: int, C_i: float, loss: Any) -> None:
-    """Set the dual variables a (K,) of an empty row, whose dual depends only on b and not on its distribution over classes."""
+    """Set the dual variables a (K,) of an empty row, whose dual depends only on b and not on its distribution over
+    classes.
+    """
     slope, curvature, b = 1.0 - loss.conjugate_slope(0.0, C_i), loss.curvature(C_i), 0.0
     if slope > 0.0:
         b = min(slope / curvature, loss.upper(C_i)) if curvature > 0.0 else loss.upper(C_i)
@@ -231,28 +246,30 @@ def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha:
 
         P(W) = 1/2 sum_k ||w_k||^2 + sum_i C_i l(m_i),     m_i = w_y.x_i - max_{k != y} w_k.x_i,     y = y_i,
 
-    where l is any loss of a margin; with the hinge it is the problem of Crammer and Singer, JMLR 2, 2001. Since -b min_k z_k is the maximum
-    of -sum_k u_k z_k over u >= 0 with sum_k u_k = b, a row has a variable u_ik for every class but its own, and b_i = sum_k u_ik takes the
-    place of a_i in the two-class problem:
+    where l is any loss of a margin; with the hinge it is the problem of Crammer and Singer, JMLR 2, 2001. Since -b
+    min_k z_k is the maximum of -sum_k u_k z_k over u >= 0 with sum_k u_k = b, a row has a variable u_ik for every class
+    but its own, and b_i = sum_k u_ik takes the place of a_i in the two-class problem:
 
         max_u  D(u) = sum_i (b_i - conjugate(b_i, C_i)) - 1/2 sum_k ||w_k||^2,     0 <= b_i <= upper(C_i),     u_ik >= 0,
         w_k = sum_i a_ik x_i,     a_ik = b_i where k = y_i, else -u_ik:     sum_k a_ik = 0.
 
     Given: X, y (class codes), C_i = C s_i, the first ``count`` entries of ``order``.
-    Changed: a (n, K) and W (K, p) together: the variables of each row in turn are set to their optimum (the sequential dual method of
-    Keerthi et al., KDD 2008, for losses with any conjugate c0 b + c1 b^2 / 2). With q = ||x_i||^2, f_k = w_k.x_i and A_k = q u_ik + f_k,
-    where u and b have their old values, the new values are
+    Changed: a (n, K) and W (K, p) together: the variables of each row in turn are set to their optimum (the sequential
+    dual method of Keerthi et al., KDD 2008, for losses with any conjugate c0 b + c1 b^2 / 2). With q = ||x_i||^2, f_k =
+    w_k.x_i and A_k = q u_ik + f_k, where u and b have their old values, the new values are
 
         u_k = max(0, A_k - t) / q,     t = B + (q + c1) sum_k u_k,     B = f_y - q b - 1 + c0,
 
-    or, if that sum exceeds upper(C_i), those for the t at which the sum is upper(C_i). The right side decreases as t increases. Over the
-    r classes with A_k > t, whose A_k have the sum S, t = (B + g S) / (1 + g r) with g = 1 + c1 / q, or t = (S - r q upper) / r. The
-    iteration starts with all classes with A_k > B. A set of classes that is too large gives a t that is too small; classes with A_k <= t are
-    removed until there is none (Michelot 1986, for the simplex).
+    or, if that sum exceeds upper(C_i), those for the t at which the sum is upper(C_i). The right side decreases as t
+    increases. Over the r classes with A_k > t, whose A_k have the sum S, t = (B + g S) / (1 + g r) with g = 1 + c1 / q,
+    or t = (S - r q upper) / r. The iteration starts with all classes with A_k > B. A set of classes that is too large
+    gives a t that is too small; classes with A_k <= t are removed until there is none (Michelot 1986, for the simplex).
         ``order``: rows whose variables have changed are moved to its front.
-    With ``sigma`` > 1 the quadratic form is multiplied by sigma, as in ``dcd_sweep``. The result is as there, without gradients.
+    With ``sigma`` > 1 the quadratic form is multiplied by sigma, as in ``dcd_sweep``. The result is as there, without
+    gradients.
 
-    Given: X, y, s, box. Changed: alpha (n, K), W (K, p), and order, whose first entries become the rows that need further visits.
+    Given: X, y, s, box. Changed: alpha (n, K), W (K, p), and order, whose first entries become the rows that need
+    further visits.
     """
     X, y, s = given
     C, loss, sigma = box
@@ -308,12 +325,14 @@ def multinomial_dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss:
 def proposals_pass(
     y: Targets, s: Float32, cost: RowLoss, a: Float64, ways: Float64, linear: Float64, quadratic: Float64
 ) -> None:
-    """Add the terms of a quadratic lower bound of the sum of a_i - conjugate(a_i) along two directions d, e proposed by a group (CoCoA+).
+    """Add the terms of a quadratic lower bound of the sum of a_i - conjugate(a_i) along two directions d, e proposed by
+    a group (CoCoA+).
 
         sum_i gain(a_i + t d_i + r e_i)  >=  sum_i gain(a_i) + linear.(t, r) + (t, r)' quadratic (t, r),      0 <= t <= 1, |r| <= 1
 
-    gain(a) = a - conjugate(a), in regression plus a t_i. If the gain is quadratic between a and a + d, both sides are equal. If it has a kink
-    there, or is not quadratic, the chord is used, which is a lower bound because the conjugate is convex; e is then 0.
+    gain(a) = a - conjugate(a), in regression plus a t_i. If the gain is quadratic between a and a + d, both sides are
+    equal. If it has a kink there, or is not quadratic, the chord is used, which is a lower bound because the conjugate
+    is convex; e is then 0.
 
     Given: y, s, cost, a (n,), ``ways`` (n, 2) with the columns d and e. Changed: linear (2,), quadratic (2, 2).
     """
@@ -359,23 +378,26 @@ def mpu_pass(given: Labeled, order: Int32, box: Box, steps: MPUSteps, alpha: Flo
 
         max_a  D(a) = sum_i (a_i - conjugate(a_i, C_i)) - 1/2 ||w||^2,   w = sum_i a_i y_i x_i,   0 <= a_i <= upper(C_i)
 
-    In Panagiotakopoulos and Tsampouka, ICML 2010, I_i counts how often row i was added to v = sum_i I_i y_i x_i. A row is learned, I_i + 1,
-    while y_i v.x_i is at most a margin b, and unlearned, I_i - 1, if it is far above b. With eta = 1 / b, a_i = eta I_i and w = eta v:
-    dual variables change in steps of eta, and the bound of the box corresponds to the paper's limit on the number of updates. With
-    G = y_i w.x_i - 1 + conjugate'(a_i) and Q = ||x_i||^2 + conjugate'', k steps in the direction of -G change the dual by
+    In Panagiotakopoulos and Tsampouka, ICML 2010, I_i counts how often row i was added to v = sum_i I_i y_i x_i. A row
+    is learned, I_i + 1, while y_i v.x_i is at most a margin b, and unlearned, I_i - 1, if it is far above b. With eta =
+    1 / b, a_i = eta I_i and w = eta v: dual variables change in steps of eta, and the bound of the box corresponds to
+    the paper's limit on the number of updates. With G = y_i w.x_i - 1 + conjugate'(a_i) and Q = ||x_i||^2 +
+    conjugate'', k steps in the direction of -G change the dual by
 
         eta k |G| - 1/2 (eta k)^2 Q,
 
-    so that each of the first k <= ceil(|G| / (eta Q) - 1/2) steps increases D. The pass makes these k steps, but at most ``most``; the last
-    one is shortened if it would leave the box. For the hinge a step is made below y_i v.x_i = b - ||x_i||^2 / 2, and a step back above
-    b + ||x_i||^2 / 2: the perceptron's condition with its threshold moved by half a step, which makes the number of steps on the grid finite.
-    A row that does not change contributes
+    so that each of the first k <= ceil(|G| / (eta Q) - 1/2) steps increases D. The pass makes these k steps, but at
+    most ``most``; the last one is shortened if it would leave the box. For the hinge a step is made below y_i v.x_i = b
+    - ||x_i||^2 / 2, and a step back above b + ||x_i||^2 / 2: the perceptron's condition with its threshold moved by
+    half a step, which makes the number of steps on the grid finite. A row that does not change contributes
 
         C_i l(m_i) - (a_i - conjugate(a_i, C_i)) + a_i m_i,   m_i = y_i w.x_i,   for the hinge at most C_i eta Q / 2,
 
-    to the gap P - D. The sum of these terms is the gap that remains when no row changes any more; the choice of eta bounds it.
+    to the gap P - D. The sum of these terms is the gap that remains when no row changes any more; the choice of eta
+    bounds it.
 
-    Given: X, y, C_i = C s_i; eta = ``length``. Changed: alpha, w, and ``order``, to whose front the rows that have changed are moved.
+    Given: X, y, C_i = C s_i; eta = ``length``. Changed: alpha, w, and ``order``, to whose front the rows that have
+    changed are moved.
     """
     X, y, s = given
     C, loss, sigma = box

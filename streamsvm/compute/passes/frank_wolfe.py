@@ -8,16 +8,17 @@ Along a direction d the best step length is -g'd / d'Kd (``best_step`` also retu
     away from v  d = a - e_v      -g'd = g_v - 2f      d'Kd = 2f - 2 g_v + K_vv              step <= a_v / (1 - a_v)
     swap v for i d = e_i - e_v    -g'd = g_v - g_i     d'Kd = K_ii + K_vv - 2 K_iv           step <= a_v
 
-A step away or a swap of the largest length drops v from the support. PARTAN (Frandi, Nanculef, Suykens) makes the step toward i, to a~
-with the value f~, and then a step along d = a~ - b, where b is the iterate before a. With W = b'Ka and the gradient h = Kb at b,
+A step away or a swap of the largest length drops v from the support. PARTAN (Frandi, Nanculef, Suykens) makes the step
+toward i, to a~ with the value f~, and then a step along d = a~ - b, where b is the iterate before a. With W = b'Ka and
+the gradient h = Kb at b,
 
     b'Ka~ = (1 - s) W + s h_i = A        g~'d = 2 (f~) - A        d'Kd = 2 f~ - 2 A + 2 f(b)
 
     f+ = (1 + m)^2 f~ - m (1 + m) A + m^2 f(b)          W+ = a'Ka+ = (1 + m) ((1 - s) 2f + s g_i) - m W
 
-for a step length m, which is limited by the first component that reaches 0 (and by -1, where the result is b). The paper's (9) and
-(11) - (15) hold as printed for f = -1/2 a'Ka, which its algorithm 2 maximizes; here, as in its (5), (6) and (10), f = 1/2 a'Ka is
-minimized.
+for a step length m, which is limited by the first component that reaches 0 (and by -1, where the result is b). The
+paper's (9) and (11) - (15) hold as printed for f = -1/2 a'Ka, which its algorithm 2 maximizes; here, as in its (5), (6)
+and (10), f = 1/2 a'Ka is minimized.
 """
 
 from __future__ import annotations
@@ -101,7 +102,9 @@ def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
 
 @compiled(fastmath=FAST)
 def lowest(g: Float64) -> int:
-    """Return argmin g: a loop without branches finds the stripe that contains it, a short loop its place in the stripe."""
+    """Return argmin g: a loop without branches finds the stripe that contains it, a short loop its place in the
+    stripe.
+    """
     best, stripe = np.inf, 0
     for start in range(0, g.size, 128):
         stripe_best = np.inf
@@ -128,7 +131,9 @@ def highest(g: Float64, a: Float64) -> int:
 
 @compiled(fastmath=FAST)
 def blend(a: Float64, g: Float64, keep: float, column: Float32, share: float) -> None:
-    """Make a step along a vertex: a *= keep, g = keep g + share column. The caller updates the vertex's own component of a."""
+    """Make a step along a vertex: a *= keep, g = keep g + share column. The caller updates the vertex's own component
+    of a.
+    """
     for t in range(a.size):
         a[t] *= keep
         g[t] = keep * g[t] + share * column[t]
@@ -143,7 +148,9 @@ def exchange(g: Float64, gains: Float32, loses: Float32, length: float) -> None:
 
 @compiled(fastmath=FAST)
 def extrapolate(a: Float64, g: Float64, b: Float64, h: Float64, old_a: Float64, old_g: Float64, m: float) -> None:
-    """Make the PARTAN step: set (a, g) to (1 + m) (a, g) - m (b, h), and then (b, h) to (old_a, old_g), the iterate before both steps."""
+    """Make the PARTAN step: set (a, g) to (1 + m) (a, g) - m (b, h), and then (b, h) to (old_a, old_g), the iterate
+    before both steps.
+    """
     for t in range(a.size):
         a[t] = max((1.0 + m) * a[t] - m * b[t], 0.0)
         g[t] = (1.0 + m) * g[t] - m * h[t]

@@ -9,18 +9,20 @@ A Newton step towards complementarity products equal to a target instead of 0, w
 
     theta_i = 1 / (conjugate'' + lower_i / a_i + upper_i / (U_i - a_i)),      da_i = theta_i (right_i - y_i x_i.dw),
 
-where right_i is the sum of the residuals (``system_pass``). The remaining system is (I + X' diag(theta) X) dw = X' (y theta right) + v - w.
-The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the second-order products of an affine step from the
-targets, weighted by the length of that step (Colombo and Gondzio, Computational Optimization and Applications 2008). The affine steps of
-the multipliers follow from its da. Reference: Ferris and Munson, SIAM J. Optimization 2003.
+where right_i is the sum of the residuals (``system_pass``). The remaining system is (I + X' diag(theta) X) dw = X'
+(y theta right) + v - w. The second-order correction (Mehrotra, SIAM J. Optimization 1992) subtracts the second-order
+products of an affine step from the targets, weighted by the length of that step (Colombo and Gondzio, Computational
+Optimization and Applications 2008). The affine steps of the multipliers follow from its da. Reference: Ferris and
+Munson, SIAM J. Optimization 2003.
 
-**Central path**: for given margins, dual variables in closed form. With z_i = 1 - conjugate'(0) - m_i and a target t_i = t s_i for both complementarity products, a_i is the root in (0, U_i) of
+**Central path**: for given margins, dual variables in closed form. With z_i = 1 - conjugate'(0) - m_i and a target t_i
+= t s_i for both complementarity products, a_i is the root in (0, U_i) of
 
     z_i - curvature_i a_i + t_i / a_i - t_i / (U_i - a_i) = 0,        lower_i = t_i / a_i,      upper_i = t_i / (U_i - a_i).
 
-It is a quadratic equation if the conjugate is linear (the hinge) or if there is no upper bound (the squared hinge); else it is solved by
-Newton's method. w then minimizes a smooth convex function of w alone: 1/2 ||w||^2 plus a sum over rows of functions of m_i with the
-slopes -a_i. At the minimum w = sum_i a_i y_i x_i.
+It is a quadratic equation if the conjugate is linear (the hinge) or if there is no upper bound (the squared hinge);
+else it is solved by Newton's method. w then minimizes a smooth convex function of w alone: 1/2 ||w||^2 plus a sum over
+rows of functions of m_i with the slopes -a_i. At the minimum w = sum_i a_i y_i x_i.
 """
 
 from __future__ import annotations
@@ -86,7 +88,9 @@ def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tupl
 def system_pass(
     rows: RowTerms, f: Float64, at: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
 ) -> None:
-    """Compute theta and right (n,) of a Newton step. ``affine`` (n,): da of the affine step, or zeros. Changed: theta, right."""
+    """Compute theta and right (n,) of a Newton step. ``affine`` (n,): da of the affine step, or zeros. Changed: theta,
+    right.
+    """
     y, s, C, loss = rows
     for i in range(y.size):
         C_i = C * s[i]
@@ -114,7 +118,8 @@ def step_pass(
     df: Float64,
     da: Float64,
 ) -> float:
-    """Compute the steps da (n,) of the dual variables; return the longest step, at most 1, that stays within the bounds.
+    """Compute the steps da (n,) of the dual variables; return the longest step, at most 1, that stays within the
+    bounds.
 
     Changed: da, which may be the array ``affine``.
     """
@@ -178,7 +183,9 @@ def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float
 
 @compiled(fastmath=FAST)
 def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tuple[float, float, float, float]:
-    """Set slopes (n,) to a_i y_i; return sum C_i l(m_i), linear and quadratic of the dual, and the sum of the complementarity products."""
+    """Set slopes (n,) to a_i y_i; return sum C_i l(m_i), linear and quadratic of the dual, and the sum of the
+    complementarity products.
+    """
     y, s, C, loss = rows
     losses, linear, quadratic, products = 0.0, 0.0, 0.0, 0.0
     for i in range(y.size):
@@ -203,9 +210,11 @@ def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tup
 
 @compiled(fastmath=FAST)
 def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
-    """Return the root a in (0, bound / 2] of z - curvature a + t / a - t / (bound - a), where z is at most curvature bound / 2.
+    """Return the root a in (0, bound / 2] of z - curvature a + t / a - t / (bound - a), where z is at most curvature
+    bound / 2.
 
-    Multiplied by a, the function is concave, so that Newton's method decreases monotonically to the root from any larger start.
+    Multiplied by a, the function is concave, so that Newton's method decreases monotonically to the root from any
+    larger start.
     """
     a = 0.5 * bound
     if z <= 0.0:  # start at the root of the equation without curvature
@@ -224,7 +233,9 @@ def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
 
 @compiled(fastmath=FAST)
 def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
-    """Return the root a in (0, bound) of the equation of the central path, and bound - a; the smaller one has no cancellation error."""
+    """Return the root a in (0, bound) of the equation of the central path, and bound - a; the smaller one has no
+    cancellation error.
+    """
     if bound == np.inf:
         root = np.sqrt(z * z + 4.0 * curvature * t)
         return (0.5 * (z + root) / curvature if z > 0.0 else 2.0 * t / (root - z)), np.inf

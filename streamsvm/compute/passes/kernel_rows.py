@@ -4,13 +4,13 @@ The coordinate of a row is x_i = y_i a_i. With f_i = sum_j x_j k_ij the dual pro
 
     min_x  1/2 x'Kx + sum_i conjugate(y_i x_i, C_i) - sum_i y_i x_i,      low_i <= x_i <= high_i,
 
-a quadratic problem with linear term p_i = y_i (1 - conjugate'(0, C_i)), and with ridge_i = conjugate'' added to the diagonal of K. Its
-negative gradient is v_i = p_i - f_i - ridge_i x_i.
+a quadratic problem with linear term p_i = y_i (1 - conjugate'(0, C_i)), and with ridge_i = conjugate'' added to the
+diagonal of K. Its negative gradient is v_i = p_i - f_i - ridge_i x_i.
 
-In regression the coordinate is x_i = a_i, of either sign, and the conjugate has a kink at 0: on its right p_i = t_i + 1 - conjugate'(0+),
-on its left t_i + 1 - conjugate'(0-). The coordinates describe a row on one side of 0, so that low_i or high_i is 0: on the side of its
-x_i, or if x_i = 0, on the side to which it could move with v = b, which is the right if t_i > f_i + b. ``beyond_corner`` returns v on the
-other side of 0.
+In regression the coordinate is x_i = a_i, of either sign, and the conjugate has a kink at 0: on its right p_i = t_i + 1
+- conjugate'(0+), on its left t_i + 1 - conjugate'(0-). The coordinates describe a row on one side of 0, so that low_i
+or high_i is 0: on the side of its x_i, or if x_i = 0, on the side to which it could move with v = b, which is the right
+if t_i > f_i + b. ``beyond_corner`` returns v on the other side of 0.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class Coordinates(NamedTuple):
 
 @compiled(fastmath=FAST)
 def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLoss, intercept: float) -> Coordinates:
-    """Return the coordinates of rows with targets y, weights s, dual variables alpha and decision values f; b = ``intercept``.
+    """Return the coordinates of rows with targets y, weights s, dual variables alpha and decision values f; b =
+    ``intercept``.
 
     A row with weight 0 is fixed at 0.
     """

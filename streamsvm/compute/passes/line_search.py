@@ -4,16 +4,18 @@
 
     losses_j = sum_i C_i l(m_i(t_j)),    gains_j = sum_i (a_i - conjugate(a_i)),    v_j = sum_i a_i y_i x_i,    a_i = -C_i l'(m_i(t_j))
 
-Most rows have the same slope at all t_j and are added to one sum. Rows with different slopes are added to one sum for each t_j. (Sums of
-differences from v_0 would be inaccurate if they are small compared with v_0, and unbounded slopes grow with the length of the segment.)
+Most rows have the same slope at all t_j and are added to one sum. Rows with different slopes are added to one sum for
+each t_j. (Sums of differences from v_0 would be inaccurate if they are small compared with v_0, and unbounded slopes
+grow with the length of the segment.)
 
 **Values at many steps** (``breakpoints_pass``), for losses that are piecewise linear, exact on a grid of t:
 
     L(t) = sum_i C_i max(0, r_i - t d_i),     r_i = k - y_i f_i,   d_i = y_i df_i
 
-for the hinge. In regression a row has two such terms, one for each side of the tube: r_i = -e - m_i, d_i = df_i, and r_i = m_i - e,
-d_i = -df_i. A term is linear on one side of its breakpoint r_i / d_i and 0 on the other. Sorting all breakpoints gives the exact
-minimum (Franc and Sonnenburg, JMLR 10, 2009, section 3.2) but needs a number for each row; binned by the grid, a few sums suffice.
+for the hinge. In regression a row has two such terms, one for each side of the tube: r_i = -e - m_i, d_i = df_i, and
+r_i = m_i - e, d_i = -df_i. A term is linear on one side of its breakpoint r_i / d_i and 0 on the other. Sorting all
+breakpoints gives the exact minimum (Franc and Sonnenburg, JMLR 10, 2009, section 3.2) but needs a number for each row;
+binned by the grid, a few sums suffice.
 """
 
 from __future__ import annotations
@@ -63,7 +65,9 @@ class LineSums(NamedTuple):
 
 @compiled(fastmath=FAST)
 def segment_pass(given: Labeled, line: Line, f: Float64, df: Float64, sums: LineSums) -> None:
-    """Add the rows of a block to the sums at all steps. Given: X, y, s; the line. Changed: f (n,) = X w, df (n,) = X d, and the sums."""
+    """Add the rows of a block to the sums at all steps. Given: X, y, s; the line. Changed: f (n,) = X w, df (n,) = X d,
+    and the sums.
+    """
     X, y, s = given
     w, d, steps, C, loss = line
     losses, gains, v, low, apart, lows = sums
@@ -106,8 +110,9 @@ def breakpoints_pass(
 ) -> None:
     """Add the terms max(0, r - t d) of rows to sums, binned by their breakpoints.
 
-    Given: y, s, f = X w and df = X d (n,); C, l = loss; the t_j (J,), ascending from 0. Changed: sums (2, J + 1, 2). A term is added as
-    (C_i r_i, C_i d_i) to sums[0, e] if it is above 0 at t_j exactly for j < e, and to sums[1, e] if exactly for j >= e.
+    Given: y, s, f = X w and df = X d (n,); C, l = loss; the t_j (J,), ascending from 0. Changed: sums (2, J + 1, 2). A
+    term is added as (C_i r_i, C_i d_i) to sums[0, e] if it is above 0 at t_j exactly for j < e, and to sums[1, e] if
+    exactly for j >= e.
     """
     C, loss, _ = cost
     for i in range(y.size):

@@ -1,4 +1,5 @@
-"""Sums over a block for second-order steps: values and gradients at a point, second derivatives, and sums of squares of columns.
+"""Sums over a block for second-order steps: values and gradients at a point, second derivatives, and sums of squares of
+columns.
 
 With f_i = w.x_i, m_i = y_i f_i and C_i = C s_i, for a smooth loss h (that of the problem, or a smoothed version of it):
 
@@ -25,9 +26,11 @@ from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Labeled, Rows, T
 def look_pass(
     given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64, low: Float64
 ) -> tuple[float, float, float, float]:
-    """Compute the sums of ``slopes_pass`` and X' slopes, reading each row once. Given: X, y, s, w, C, l = loss, h = smooth.
+    """Compute the sums of ``slopes_pass`` and X' slopes, reading each row once. Given: X, y, s, w, C, l = loss, h =
+    smooth.
 
-    Changed: f (n,) = X w; v + low (p,), to which X' slopes is added; ``low`` accumulates the rounding errors. Returned: as ``slopes_pass``.
+    Changed: f (n,) = X w; v + low (p,), to which X' slopes is added; ``low`` accumulates the rounding errors. Returned:
+    as ``slopes_pass``.
     """
     X, y, s = given
     C, loss, smooth = cost

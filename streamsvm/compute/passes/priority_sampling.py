@@ -1,4 +1,5 @@
-"""Scores and keys of priority sampling: the importance of a row for the next quadratic model, and the random key by which it is drawn.
+"""Scores and keys of priority sampling: the importance of a row for the next quadratic model, and the random key by
+which it is drawn.
 
 The passes of ``solvers.newton.priority_sampling``.
 """
@@ -16,17 +17,17 @@ from streamsvm.compute.targets import argument
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, Targets, row_count
 
 FAR_SHARE = 0.01
-"""The factor of the score of a row if the loss is linear over all widths that are examined. It is not 0, because the row may have
-curvature later."""
+"""The factor of the score of a row if the loss is linear over all widths that are examined. It is not 0, because the
+row may have curvature later."""
 
 
 @compiled(fastmath=FAST)
 def scores_pass(y: Targets, s: Float32, f: Float64, smooth: Any, width: float, scores: Float64) -> None:
     """Multiply scores_i by s_i and by a factor for the curvature of h near m_i.
 
-    The factor is 1 if the slope of h changes within ``width`` of m_i, 1/5 and 1/25 if it changes within 2 and 4 times ``width``, and
-    else FAR_SHARE. If the conjugate is not quadratic, h has curvature everywhere; the factor is then its mean curvature within
-    ``width``, relative to the largest curvature of h, but at least FAR_SHARE.
+    The factor is 1 if the slope of h changes within ``width`` of m_i, 1/5 and 1/25 if it changes within 2 and 4 times
+    ``width``, and else FAR_SHARE. If the conjugate is not quadratic, h has curvature everywhere; the factor is then its
+    mean curvature within ``width``, relative to the largest curvature of h, but at least FAR_SHARE.
 
     Given: y, s, f, h = smooth, width. Changed: scores (n,); a row with weight 0 gets the score 0.
     """
@@ -45,11 +46,12 @@ def scores_pass(y: Targets, s: Float32, f: Float64, smooth: Any, width: float, s
 
 @compiled()
 def keys_pass(scores: Float64, start: int, salt: int, keys: Float64) -> None:
-    """Set keys_i = u_i / scores_i, where u_i in (0, 1] is a hash of ``salt`` and the global row number start + i (splitmix64).
+    """Set keys_i = u_i / scores_i, where u_i in (0, 1] is a hash of ``salt`` and the global row number start + i
+    (splitmix64).
 
-    The rows with the k smallest keys are a sample that contains a row of score c with probability min(1, c t), where t is the next
-    key: priority sampling (Duffield, Lund, Thorup, J. ACM 2007). The sample does not depend on how rows are divided into blocks or
-    among workers.
+    The rows with the k smallest keys are a sample that contains a row of score c with probability min(1, c t), where t
+    is the next key: priority sampling (Duffield, Lund, Thorup, J. ACM 2007). The sample does not depend on how rows are
+    divided into blocks or among workers.
     """
     seed = np.uint64(salt) * MIX1
     for i in range(scores.size):
@@ -60,7 +62,9 @@ def keys_pass(scores: Float64, start: int, salt: int, keys: Float64) -> None:
 
 
 def leverages(X: Rows, scale: Float64, floor: float) -> Float64:
-    """Return min(1, sum_j x_ij^2 scale_j) + floor (n,), an estimate of the leverage of each row; ``scale`` (p,) is 1 / sum_i x_ij^2."""
+    """Return min(1, sum_j x_ij^2 scale_j) + floor (n,), an estimate of the leverage of each row; ``scale`` (p,) is 1 /
+    sum_i x_ij^2.
+    """
     out = np.full(row_count(X), floor)
     if isinstance(X, Dense):
         _dense_leverages(X.values, X.bias, scale, out)

@@ -1,10 +1,11 @@
-"""Dual coordinate descent with a proximal term on frequent columns: one sweep over sparse rows, and the preparation of the rows.
+"""Dual coordinate descent with a proximal term on frequent columns: one sweep over sparse rows, and the preparation of
+the rows.
 
     max_a  sum_i (a_i - conjugate(a_i)) - 1/2 (v + M c)' (I + M)^-1 (v + M c),     v = sum_i a_i y_i x_i,     0 <= a_i <= U_i
 
-is the dual of P(w) + 1/2 (w - c)' M (w - c), and w = (I + M)^-1 (v + M c). M is a full matrix among a few ``full`` columns, and diagonal
-for all other columns. Let I + M = L L' on the full columns, z_i = L^-1 x_i (full columns only) and u = L' w. A decision value is
-u.z_i + sum over the other columns of w_j x_ij, and
+is the dual of P(w) + 1/2 (w - c)' M (w - c), and w = (I + M)^-1 (v + M c). M is a full matrix among a few ``full``
+columns, and diagonal for all other columns. Let I + M = L L' on the full columns, z_i = L^-1 x_i (full columns only)
+and u = L' w. A decision value is u.z_i + sum over the other columns of w_j x_ij, and
 
     a_i <- clip(a_i - G / Q, 0, U_i),     G = y_i f_i - 1 + conjugate'(a_i),     Q = ||z_i||^2 + sum_j x_ij^2 / (1 + M_jj) + conjugate'',
 
@@ -114,7 +115,8 @@ def proximal_sweep(
 ) -> int:
     """Sweep over the first ``count`` rows of ``order``.
 
-    Changed: a (n,), w (p,) except for the full columns, u (k,), and order, whose first entries become the rows that need further visits.
+    Changed: a (n,), w (p,) except for the full columns, u (k,), and order, whose first entries become the rows that
+    need further visits.
     Returned: the number of these rows.
     """
     X, place, shrink, full, squares = rows

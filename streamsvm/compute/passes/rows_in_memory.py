@@ -1,4 +1,6 @@
-"""Passes of second-order methods over rows in memory: Hessian products, blocks of the Hessian, coordinate descent on some columns."""
+"""Passes of second-order methods over rows in memory: Hessian products, blocks of the Hessian, coordinate descent on
+some columns.
+"""
 
 from __future__ import annotations
 
@@ -46,10 +48,12 @@ def hessian_product(X: Rows, h: Float64, d: Float64, out: Float64) -> int:
 def sparse_block(
     data: Float32, indices: Int32, indptr: Int64, bias: float, h: Float64, place: Int32, out: Float64
 ) -> None:
-    """Add sum_i h_i z_i z_i' to the lower triangle of ``out`` (k, k), where z_i has the entries of row i in the columns of the block.
+    """Add sum_i h_i z_i z_i' to the lower triangle of ``out`` (k, k), where z_i has the entries of row i in the columns
+    of the block.
 
-    ``place`` (p,): the place of each column in the block, or -1; its last item belongs to the constant feature. Each product is added at
-    (larger place, smaller place), so that only one triangle is written whatever the order of the columns.
+    ``place`` (p,): the place of each column in the block, or -1; its last item belongs to the constant feature. Each
+    product is added at (larger place, smaller place), so that only one triangle is written whatever the order of the
+    columns.
     """
     where, values = np.empty(place.size, np.int32), np.empty(place.size)
     last = place[place.size - 1]
@@ -88,7 +92,9 @@ def line_pass(
 
 
 class StoredColumns(NamedTuple):
-    """Some columns of rows, stored by column: the entries k of column c, start[c] <= k < start[c + 1], are data[k] in row rows[k]."""
+    """Some columns of rows, stored by column: the entries k of column c, start[c] <= k < start[c + 1], are data[k] in
+    row rows[k].
+    """
 
     number: Int64
     """The component of w of each column, (c,)."""
@@ -140,14 +146,15 @@ def column_sweep(
 
         min_t  1/2 G_j (w_j + t)^2 + q_j (w_j + t) + sum_i C s_i h(y_i (f_i + t x_ij)),      f = X w
 
-    The sum is over the rows that have an entry in column j. The slope in t is monotone; its root is found by Newton's method within a
-    bracket. A column with few but large entries can by itself move a row from the kink of the loss to its margin. The curvature of the
-    objective then changes on a scale of 1 / x_ij, which a step for all columns together cannot follow.
+    The sum is over the rows that have an entry in column j. The slope in t is monotone; its root is found by Newton's
+    method within a bracket. A column with few but large entries can by itself move a row from the kink of the loss to
+    its margin. The curvature of the objective then changes on a scale of 1 / x_ij, which a step for all columns
+    together cannot follow.
 
     Reference: Chang, Hsieh and Lin, JMLR 2008 (coordinate descent on the primal).
 
-    Given: the columns; y, s, C and h = loss of the rows; G, q. Changed: w, and f = X w; columns whose squared slope is at most
-    ``negligible`` stay unchanged. Returned: half the sum of the squared slopes before each step.
+    Given: the columns; y, s, C and h = loss of the rows; G, q. Changed: w, and f = X w; columns whose squared slope is
+    at most ``negligible`` stay unchanged. Returned: half the sum of the squared slopes before each step.
     """
     squares = 0.0
     for c in range(given.number.size):

@@ -2,18 +2,19 @@
 
     min_w  lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i),     lambda = 1 / (C n)
 
-Bordes, Bottou and Gallinari, JMLR 10, 2009, with the matrix of their erratum (with Chang and Smith, JMLR 11, 2010). H is diagonal and
-starts at lambda t_0. A row changes w by b_i y_i x_i / H, b_i = -s_i l'(m_i), at a cost proportional to its entries. Work on all columns
-is done only every ``skip`` rows: w is copied to v, and w shrinks by skip lambda w / H, before the row changes w. The gradients of the next
-row at w and at v give the curvature of column j,
+Bordes, Bottou and Gallinari, JMLR 10, 2009, with the matrix of their erratum (with Chang and Smith, JMLR 11, 2010). H
+is diagonal and starts at lambda t_0. A row changes w by b_i y_i x_i / H, b_i = -s_i l'(m_i), at a cost proportional to
+its entries. Work on all columns is done only every ``skip`` rows: w is copied to v, and w shrinks by skip lambda w / H,
+before the row changes w. The gradients of the next row at w and at v give the curvature of column j,
 
     r_j = [grad(w) - grad(v)]_j / (w_j - v_j) = lambda + s_i (l'(y_i w.x_i) - l'(y_i v.x_i)) y_i x_ij / (w_j - v_j),
 
-limited to [lambda, 100 lambda], and H_j increases by skip r_j. (The version before the erratum averaged 1 / r_j, most of which are
-1 / lambda.) Thus 1 / H is about 1 / (lambda t) for columns with little curvature, and smaller for columns with more.
+limited to [lambda, 100 lambda], and H_j increases by skip r_j. (The version before the erratum averaged 1 / r_j, most
+of which are 1 / lambda.) Thus 1 / H is about 1 / (lambda t) for columns with little curvature, and smaller for columns
+with more.
 
-Every row is visited once in a pass, so that sum_i C b_i y_i x_i and the conjugates of b_i give the dual value of a feasible point, as in
-``solvers.stochastic``.
+Every row is visited once in a pass, so that sum_i C b_i y_i x_i and the conjugates of b_i give the dual value of a
+feasible point, as in ``solvers.stochastic``.
 """
 
 from __future__ import annotations
@@ -74,7 +75,9 @@ class Summed(NamedTuple):
 
 @compiled(fastmath=FAST)
 def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving) -> None:
-    """Increase H by the curvature that row i shows between v and w. Given: X, y, s; lambda, l. Changed: at.H, at.row."""
+    """Increase H by the curvature that row i shows between v and w. Given: X, y, s; lambda, l. Changed: at.H,
+    at.row.
+    """
     X, y, s = given
     lam, loss = objective
     now = loss.slope(argument(loss, y[i], X.dot(i, at.w)))
@@ -93,7 +96,9 @@ def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving)
 def sgd_qn_pass(
     given: Labeled, order: Int32, objective: Objective, skip: int, clock: Counted, at: Moving
 ) -> tuple[Summed, Counted]:
-    """Make a step for each row of ``order``. Given: X, y, s; lambda, l; skip; the counters. Changed: ``at``. Returned: sums, counters."""
+    """Make a step for each row of ``order``. Given: X, y, s; lambda, l; skip; the counters. Changed: ``at``. Returned:
+    sums, counters.
+    """
     X, y, s = given
     lam, loss = objective
     rows, due = clock

@@ -8,11 +8,12 @@ x = alpha, low = 0, high = infinity and M_ij = y_i y_j (k_ij + 1) + ridge_i [i =
 Given: M (q, q) float32 symmetric, low, high (q,), the tolerance, and the largest number of steps.
 Changed: x and v = p - Mx, float64 (q,), together. A step moves weight from j to i along e_i - e_j,
     i = argmax v over x_i < high_i,     j = argmax (v_i - v_j)^2 / (M_ii + M_jj - 2 M_ij) over x_j > low_j, v_j < v_i
-until max v over coordinates below their upper bound exceeds min v over those above their lower bound by at most the tolerance.
+until max v over coordinates below their upper bound exceeds min v over those above their lower bound by at most the
+tolerance.
 Returned: the number of steps.  Reference: Fan, Chen, Lin, JMLR 2005, algorithm 2 (WSS 2).
 
-Maxima are found in two stages: a loop without branches finds the stripe of coordinates that contains the maximum, a second loop its
-place in the stripe.
+Maxima are found in two stages: a loop without branches finds the stripe of coordinates that contains the maximum, a
+second loop its place in the stripe.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def _largest(v: Float64, closed: Float64) -> int:
 
 @compiled(fastmath=FINITE)
 def _partner(row: Float32, diagonal: Float64, v: Float64, closed: Float64, top: float, own: float) -> tuple[int, float]:
-    """Return the coordinate j whose pair with i decreases the objective most, and the smallest v among the open coordinates.
+    """Return the coordinate j whose pair with i decreases the objective most, and the smallest v among the open
+    coordinates.
 
     ``row``: row i of M; ``top``: v_i; ``own``: M_ii; ``closed``: as for ``_largest``.
     """

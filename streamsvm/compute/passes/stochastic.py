@@ -1,4 +1,6 @@
-"""Passes of ``solvers.stochastic``: stochastic sub-gradient steps over the rows of a block, for SGD, Pegasos and ASSG."""
+"""Passes of ``solvers.stochastic``: stochastic sub-gradient steps over the rows of a block, for SGD, Pegasos and
+ASSG.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +43,15 @@ class Batches(NamedTuple):
 def updates(excess: float, growth: float, square: float, times: int) -> int:
     """Return how many of ``times`` presentations of one row in succession lead to an update, in closed form.
 
-    Let u = y_i a.x_i - growth t, which is ``excess`` at the first presentation, and square = s_i ||x_i||^2. A presentation is a plus-step,
-    u += square - growth, if u <= 0, and otherwise a minus-step, u -= growth. Let p be the number of plus-steps.
+    Let u = y_i a.x_i - growth t, which is ``excess`` at the first presentation, and square = s_i ||x_i||^2. A
+    presentation is a plus-step, u += square - growth, if u <= 0, and otherwise a minus-step, u -= growth. Let p be the
+    number of plus-steps.
 
     square <= growth: after a plus-step u <= 0, so that all plus-steps follow the first ceil(u / growth) minus-steps.
-    square > growth: steps of one sign lead from every start to the interval (-growth, square - growth], which u does not leave again.
-        u + p square - times growth lies in an interval of that length for only one p. If a start outside the interval does not reach
-        it, the formula gives p <= 0 or p >= times. (It covers all sub-cases of the paper's section 2.1.)
+    square > growth: steps of one sign lead from every start to the interval (-growth, square - growth], which u does
+    not leave again.
+        u + p square - times growth lies in an interval of that length for only one p. If a start outside the interval
+        does not reach it, the formula gives p <= 0 or p >= times. (It covers all sub-cases of the paper's section 2.1.)
 
     If u is close to 0, rounding may change p by one; any p in [0, times] keeps the dual point feasible.
     """
@@ -79,23 +83,26 @@ def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: 
 
         min_w  lambda/2 ||w||^2 + 1/n sum_i s_i max(0, margin - y_i w.x_i),     lambda = 1 / (C n)
 
-    Let a = lambda t w, where t counts presentations. A step is: if y_i a.x_i <= growth t then a += s_i y_i x_i; t += 1, where
-    growth = lambda margin. w is never scaled. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, (6)-(8). Row weights are an addition:
-    the loss of a row, and therefore its sub-gradient, is multiplied by s_i, while its presentation counts as one whatever s_i.)
+    Let a = lambda t w, where t counts presentations. A step is: if y_i a.x_i <= growth t then a += s_i y_i x_i; t += 1,
+    where growth = lambda margin. w is never scaled. (Panagiotakopoulos and Tsampouka, arXiv:1304.6383, (6)-(8). Row
+    weights are an addition: the loss of a row, and therefore its sub-gradient, is multiplied by s_i, while its
+    presentation counts as one whatever s_i.)
 
-    After every row was presented equally often, a_i = s_i I_i / (lambda t), where I_i is the number of its updates, lies in [0, C s_i]: a
-    feasible dual point with sum a_i y_i x_i = w and sum a_i = M / (lambda t), M = sum s_i I_i.
+    After every row was presented equally often, a_i = s_i I_i / (lambda t), where I_i is the number of its updates,
+    lies in [0, C s_i]: a feasible dual point with sum a_i y_i x_i = w and sum a_i = M / (lambda t), M = sum s_i I_i.
 
-    For a smooth loss with a bounded slope, a presentation adds b s_i y_i x_i to a, where b = -l'(y_i a.x_i / (lambda t)) lies in [0, 1]; for
-    the hinge b is 0 or 1. Then a_i = s_i (sum of its b) / (lambda t). Because conjugates are convex and conjugate(C b, C) = C conjugate(b, 1),
-    the sum of a_i - conjugate(a_i) is at least M / (lambda t), where M = sum s_i (b - conjugate(b, 1)) over the presentations. For the hinge
-    M = margin sum s_i I_i, and the bound is exact.
+    For a smooth loss with a bounded slope, a presentation adds b s_i y_i x_i to a, where b = -l'(y_i a.x_i /
+    (lambda t)) lies in [0, 1]; for the hinge b is 0 or 1. Then a_i = s_i (sum of its b) / (lambda t). Because
+    conjugates are convex and conjugate(C b, C) = C conjugate(b, 1), the sum of a_i - conjugate(a_i) is at least M /
+    (lambda t), where M = sum s_i (b - conjugate(b, 1)) over the presentations. For the hinge M = margin sum s_i I_i,
+    and the bound is exact.
 
-    A regression loss is treated like a smooth loss, even if it has kinks: b = -l'(a.x_i / (lambda t) - t_i) lies in [-1, 1], the presentation
-    adds b s_i x_i, and its term of M also has b t_i.
+    A regression loss is treated like a smooth loss, even if it has kinks: b = -l'(a.x_i / (lambda t) - t_i) lies in
+    [-1, 1], the presentation adds b s_i x_i, and its term of M also has b t_i.
 
     Given: X, y, s; order, times; lambda, l = loss; t. Changed: a.
-    Returned: the terms of M from these presentations; sum s_i l(y_i w.x_i), each with w at the time of the row's presentation.
+    Returned: the terms of M from these presentations; sum s_i l(y_i w.x_i), each with w at the time of the row's
+    presentation.
     """
     X, y, s = given
     lam, loss = objective
@@ -132,24 +139,28 @@ def sgd_pass(given: Labeled, order: Int32, times: int, objective: Objective, t: 
 def pegasos_pass(
     given: Labeled, batches: Batches, objective: Objective, radius: float, t: float, a: Float64, total: Float64
 ) -> tuple[float, float, float, float, float]:
-    """Make a step for each mini-batch of rows in ``order``. a is stored as scale * a, so that a projection only changes the scale.
+    """Make a step for each mini-batch of rows in ``order``. a is stored as scale * a, so that a projection only changes
+    the scale.
 
         min_w  lambda/2 ||w||^2 + 1/n sum_i s_i l(y_i w.x_i),     lambda = 1 / (C n)
 
-    A step on a mini-batch A is w <- (1 - 1/t) w + sum_A b_i y_i x_i / (lambda t |A|), b_i = -s_i l'(m_i), followed by a projection
-    onto a ball (Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011, figures 1 and 2). t counts rows, so that a batch shortened by the
-    end of a block has the weight of its rows. With a = lambda t w the step is a <- a + sum_A b_i y_i x_i.
+    A step on a mini-batch A is w <- (1 - 1/t) w + sum_A b_i y_i x_i / (lambda t |A|), b_i = -s_i l'(m_i), followed by a
+    projection onto a ball (Shalev-Shwartz, Singer, Srebro, Cotter, Math. Prog. 2011, figures 1 and 2). t counts rows,
+    so that a batch shortened by the end of a block has the weight of its rows. With a = lambda t w the step is a <- a +
+    sum_A b_i y_i x_i.
 
     After complete passes, a_i = sum of the row's b / (lambda t) is dual feasible, and because the conjugate is convex,
-    sum_i conjugate(a_i, C s_i) <= sum over visits of s_i conjugate(b_i / s_i, 1) / (lambda t): a dual bound from two numbers, for every
-    loss. A projection shrinks all earlier b: the linear part by the factor, the quadratic part by its square; the bound stays valid. It
-    also stays valid if t starts from an offset.
+    sum_i conjugate(a_i, C s_i) <= sum over visits of s_i conjugate(b_i / s_i, 1) / (lambda t): a dual bound from two
+    numbers, for every loss. A projection shrinks all earlier b: the linear part by the factor, the quadratic part by
+    its square; the bound stays valid. It also stays valid if t starts from an offset.
 
-    Given: X, y, s; order, size, every; lambda, loss; radius of the ball (inf: no projection); t, the number of rows visited before + offset.
+    Given: X, y, s; order, size, every; lambda, loss; radius of the ball (inf: no projection); t, the number of rows
+    visited before + offset.
     Changed: a; total, to which w is added after every ``every``-th batch.
-    Returned: linear = sum b_i (1 - conjugate'(0)); quadratic = sum s_i conjugate(b_i / s_i, 1) minus its linear part; the product of
-        the factors of all projections, by which earlier sums have shrunk; sum s_i l(m_i), each at the time of the visit; the number of
-        samples in ``total``.
+    Returned: linear = sum b_i (1 - conjugate'(0)); quadratic = sum s_i conjugate(b_i / s_i, 1) minus its linear part;
+    the product of
+        the factors of all projections, by which earlier sums have shrunk; sum s_i l(m_i), each at the time of the
+        visit; the number of samples in ``total``.
     """
     X, y, s = given
     order, batch, every = batches
@@ -195,7 +206,8 @@ def pegasos_pass(
 
 @compiled(fastmath=FAST)
 def gradient_moments(given: Labeled, order: Int32, loss: Any, gradient: Float64) -> tuple[float, float]:
-    """Sum up the lengths of the steps of rows at w = 0, where b_i = -s_i l'(m_i), with m_i = 0, or m_i = -t_i in regression.
+    """Sum up the lengths of the steps of rows at w = 0, where b_i = -s_i l'(m_i), with m_i = 0, or m_i = -t_i in
+    regression.
 
     Given: X, y, s, order, loss. Changed: gradient, to which sum b_i y_i x_i is added.
     Returned: sum ||b_i x_i||^2; max s_i ||x_i||^2.
@@ -223,7 +235,9 @@ class Stage(NamedTuple):
 
 @compiled(fastmath=FAST)
 def _project(scale: float, part: float, products: tuple[float, float, float], radius: float) -> tuple[float, float]:
-    """Return scale and part of w = scale u + part c after the projection onto ||w - c|| <= radius. ``products``: ||u||^2, u.c, ||c||^2."""
+    """Return scale and part of w = scale u + part c after the projection onto ||w - c|| <= radius. ``products``:
+    ||u||^2, u.c, ||c||^2.
+    """
     (uu, uc, cc), offset = products, part - 1.0
     square = scale * scale * uu + 2.0 * scale * offset * uc + offset * offset * cc
     if square <= radius * radius:
@@ -242,19 +256,21 @@ def assg_pass(
 
         w <- P[(1 - eta lambda) w + eta / |A| sum_A b_i y_i x_i],   b_i = -s_i l'(m_i),   P: onto ||w - center|| <= radius
 
-    for one mini-batch A after the other (Xu, Lin, Yang, Analysis and Applications 2019, algorithm ASSG-c; Tanji et al., Snacks,
-    algorithm 1). Where the algorithm of the latter differs from its theorem, the theorem is followed: w itself is projected, as in the
-    paper's (7) and unlike its line 5, and the average contains the T iterates with weights that add up to 1, so that it starts from 0
-    and not, as in line 3, from w.
+    for one mini-batch A after the other (Xu, Lin, Yang, Analysis and Applications 2019, algorithm ASSG-c; Tanji et al.,
+    Snacks, algorithm 1). Where the algorithm of the latter differs from its theorem, the theorem is followed: w itself
+    is projected, as in the paper's (7) and unlike its line 5, and the average contains the T iterates with weights that
+    add up to 1, so that it starts from 0 and not, as in line 3, from w.
 
-    w is stored as scale * u + part * center, where u starts as w, so that the cost of a row depends only on its entries (two inner
-    products). The pass updates ||u||^2 and u.center, which a projection needs; they are computed anew in every call.
+    w is stored as scale * u + part * center, where u starts as w, so that the cost of a row depends only on its entries
+    (two inner products). The pass updates ||u||^2 and u.center, which a projection needs; they are computed anew in
+    every call.
 
     Given: X, y, s; order, size, every; lambda, loss; center, radius, eta. eta lambda < 1.
     Changed: w; total, to which w is added after every ``every``-th batch; v, to which sum b_i y_i x_i is added.
-    Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) minus its linear part: after complete
-        passes C v, C linear and C quadratic give a dual point and its value; sum s_i l(m_i), each at the time of the visit; the number
-        of samples in ``total``.
+    Returned: linear = sum b_i (1 - conjugate'(0)), quadratic = sum s_i conjugate(b_i / s_i, 1) minus its linear part:
+    after complete
+        passes C v, C linear and C quadratic give a dual point and its value; sum s_i l(m_i), each at the time of the
+        visit; the number of samples in ``total``.
     """
     X, y, s = given
     order, batch, every = batches
