@@ -1,25 +1,25 @@
-"""Solvers: a file a method, each with its state and how a pass is begun, visited and closed. They see blocks, never files.
+"""Solvers: one module for each method, with its state and its passes. Solvers see blocks of rows, never files.
 
 Linear problems, out of core:
 
-- ``dcd``: dual coordinate descent, also for all classes in one problem; shrinking; CoCoA+; the margin perceptron (MPU)
-- ``stochastic``: SGD, Pegasos and ASSG, and what they can prove; ``sgd_qn``: SGD with a diagonal matrix
-- ``newton``: Newton's method; the package's own map says how it goes from point to point
-- ``cutting_plane``: bundle method (OCAS, BMRM)
-- ``interior_point_out_of_core``: an interior point on the rows nearest to the corner (``nearest_rows``)
-- ``interior_point_multinomial``: an interior point for all classes in one problem, in memory
-- ``active_set``: rows in memory, exact; ``active_set_qp``: its method, exchanging rows
-- ``elastic_net``: proximal Newton's method, screening of columns; ``l1_ball``: Frank-Wolfe over the l1 ball
-- ``one_class``: a free offset; ``nu``: two classes whose C is found by nu
+- ``dcd``: dual coordinate descent, also for multinomial problems; shrinking; CoCoA+; the margin perceptron (MPU)
+- ``stochastic``: SGD, Pegasos and ASSG, and their certificates; ``sgd_qn``: SGD with a diagonal matrix
+- ``newton``: Newton's method; its ``__init__`` lists the modules of the package
+- ``cutting_plane``: the cutting-plane method (OCAS, BMRM)
+- ``interior_point_out_of_core``: an interior-point method on the rows nearest to the kink (``nearest_rows``)
+- ``interior_point_multinomial``: an interior-point method for multinomial problems in memory
+- ``active_set``: the active-set method, exact, in memory; ``active_set_qp``: its exchange of rows
+- ``elastic_net``: a proximal Newton method with screening of columns; ``l1_ball``: Frank-Wolfe methods over the l1 ball
+- ``one_class``: one-class problems with a free offset; ``nu``: nu-SVM for two classes
 
 Kernel machines: ``kernel``.
 
-What problems are: ``problem_kinds`` (one against rest, pairs, regression, one class, all classes, each with the solvers
-that take it), ``regularizers`` (the l1 ball, the elastic net).
+Kinds of problems: ``problem_kinds`` (one-vs-rest, one-vs-one, regression, one-class, multinomial, each with its
+solvers), ``regularizers`` (the l1 ball, the elastic net).
 
-What methods share: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (when a method has
-stalled), ``cholesky`` (factors, and their updates by a row), ``column_pool``, ``gathered_rows`` (all rows in memory),
-``rounding`` (bounds of the error of P and D), ``leave_one_out`` (scores as if a row had been held out).
+Shared by several methods: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (the stall
+rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (all rows in memory),
+``rounding`` (bounds of the rounding errors of P and D), ``leave_one_out`` (leave-one-out scores).
 """
 
 from __future__ import annotations
@@ -58,9 +58,10 @@ SOLVERS = Registry(
 
 
 def check_solver(solver: AnySolver, name: str) -> AnySolver:
-    """Return a solver of anybody's making. Raises TypeError unless it inherits from ``types.Solver``.
+    """Return a solver, which may come from outside the package. Raises TypeError unless it inherits from
+    ``types.Solver``.
 
-    Python refuses to make one without the methods that are required.
+    Python raises TypeError for an instance without the required methods.
     """
     from streamsvm.types import Solver
 
@@ -73,6 +74,6 @@ def check_solver(solver: AnySolver, name: str) -> AnySolver:
 
 
 def losses_of(name: str) -> list[str]:
-    """Return the names of the registered losses that a solver takes, with the settings both have by themselves."""
+    """Return the names of the registered losses that a solver supports, with the default settings of both."""
     solver: AnySolver = SOLVERS[name]()
     return [loss for loss, kind in LOSSES.items() if solver.losses.refusal(kind()) is None]

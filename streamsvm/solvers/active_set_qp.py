@@ -1,35 +1,35 @@
-"""The active set method for the dual, in memory: finite and exact (the lecture's third method; Scheinberg, JMLR 2006,
-SVM-QP).
+"""The active-set method for the dual problem in memory, which is finite and exact (Scheinberg, JMLR 2006, SVM-QP).
 
     min_a  1/2 a'Qa + sum_i (conjugate(a_i) - a_i)    subject to  0 <= a_i <= U_i,    Q_ij = y_i y_j K_ij,
 
-and y'a = 0 where the intercept b is free. Rows are at 0, at U_i, or free. With f = K (y a), the gradient of a row is
+and y'a = 0 if the intercept b is free. Rows are at 0, at U_i, or free. With f = K (y a), the gradient of a row is
 
     g_i = y_i (f_i + b) - z_i + curvature_i a_i,        z_i = 1 - conjugate'(0).
 
-A step goes to the minimum over the free rows, g = 0 there, by the factor of their block of the Hessian; the first row
-to meet a bound on the way stays there, and the step is solved for again. At the minimum the bound row that violates
-most, g_i < 0 at 0 or g_i > 0 at U_i, becomes free. Where its direction depends on those of the free rows the objective
-is a line along it: a is moved along that line until a row meets a bound, and is out of the block. Every step lowers the
-objective or ends at a bound, so that no set of free rows comes twice. Where values are so large that rounding spoils
-this, a move along such a line that lowers D is taken back, and the method ends when D stands still.
+A step goes to the minimum over the free rows, where their g is 0, by means of the Cholesky factor of their block of the
+Hessian. The first row that reaches a bound on the way becomes fixed there, and the step is computed again. At the
+minimum the row at a bound with the largest violation, g_i < 0 at 0 or g_i > 0 at U_i, becomes free. If its direction
+depends linearly on those of the free rows, the objective is linear along a line: a is moved along this line until a row
+reaches a bound and leaves the block. Every step reduces the objective or ends at a bound, so that no set of free rows
+occurs twice. If values are so large that rounding breaks this rule, a move along such a line that reduces D is undone,
+and the method stops when D no longer increases.
 
-A start from elsewhere, a feasible a with values between the bounds, is taken to such a point first: rows come into the
-block one after the other, and a dependent one is moved along its line to a bound, as a simplex method purifies an
-interior solution.
+A start from a feasible a with values between the bounds is first transformed to such a point: rows are added to the
+block one by one, and a dependent row is moved along its line to a bound, as simplex methods purify interior solutions.
 
-**The free block** of the Hessian, H = diag(y) (K + tau) diag(y) + diag(curvature), is kept by its Cholesky factor. A
-free intercept is a constraint y'd = 0 on every step d. tau > 0 changes nothing on such steps, and makes H positive
-definite where it only was on them.
+**The free block** of the Hessian, H = diag(y) (K + tau) diag(y) + diag(curvature), is stored as its Cholesky factor. A
+free intercept is a constraint y'd = 0 on every step d. tau > 0 changes nothing for such steps, and makes H positive
+definite if it is positive definite on them.
 
-**Regression.** The method knows variables a >= 0 alone; a row with a target t has one signed variable. With a = a+ -
-a-, both 0 or more, and conjugate(a, C) = a + epsilon |a| + q a^2 / C the dual of the row is
+**Regression.** The method has variables a >= 0 only, while a row with a target t has one signed variable. With
+a = a+ - a-, both 0 or more, and conjugate(a, C) = a + epsilon |a| + q a^2 / C, the dual term of the row is
 
-    a t + a - conjugate(a, C) = (t - epsilon) a+ + (-t - epsilon) a- - q (a+^2 + a-^2) / C,      0 <= a+ <= upper,  0 <= a- <= -lower,
+    a t + a - conjugate(a, C) = (t - epsilon) a+ + (-t - epsilon) a- - q (a+^2 + a-^2) / C,      0 <= a+ <= upper,  0 <=
+    a- <= -lower,
 
-where one of both is 0, as it is at the optimum (Smola and Scholkopf, Statistics and Computing 14, 2004, (5)). So a row
-counts twice, on the side with sign +1 and z = t - epsilon, and on the side with sign -1 and z = -t - epsilon; K has its
-rows and columns twice.
+where one of the two is 0, as at the optimum (Smola and Scholkopf, Statistics and Computing 14, 2004, (5)). So every row
+has two sides: one with sign +1 and z = t - epsilon, and one with sign -1 and z = -t - epsilon. K has the rows and
+columns of each row twice.
 """
 
 from __future__ import annotations
@@ -49,32 +49,32 @@ from streamsvm.solvers.cholesky import UpdatedFactor
 from streamsvm.types import Loss
 
 PRECISION = 1e-13
-"""A violation of less, relative to the terms of g, is rounding."""
+"""Violations below this, relative to the terms of g, are rounding errors."""
 MAX_IDLE_EXCHANGES = 200
-"""After this many exchanges without an increase of D that float64 shows there is nothing left to gain."""
-CONFIRMATIONS = 3
-"""The optimum is confirmed at most this often with f and the factor computed from scratch."""
+"""Number of exchanges without a visible increase of D after which the method stops."""
+MAX_CONFIRMATIONS = 3
+"""Maximum number of times that the optimum is confirmed with f and the factor recomputed."""
 
 
-# The problem: what rows add to the dual, and their inner products
+# The problem: terms of the rows, and their inner products
 
 
 class DualTerms(NamedTuple):
-    """What a row adds to the dual, all float64 (n,)."""
+    """The terms of the rows in the dual objective, all float64 (n,)."""
 
     y: Float64
     """The sign, +1 or -1."""
     z: Float64
-    """1 - conjugate'(0), the margin from which on the row costs nothing; for regression with the target."""
+    """1 - conjugate'(0), the margin from which on the loss is 0; for regression including the target."""
     curvature: Float64
-    """The second derivative of the conjugate, a constant."""
+    """The second derivative of the conjugate, which is constant."""
     upper: Float64
-    """U_i > 0, inf where there is no bound."""
+    """U_i > 0; inf if there is no bound."""
 
 
 def dual_terms(loss: Any, y: Any, C: Float64) -> DualTerms:
-    """Return the terms of rows of two classes with C_i = C s_i above 0 (n,), for a loss whose conjugate is a parabola
-    or a line.
+    """Return the terms of rows of two classes with C_i = C s_i > 0 (n,), for a loss with a quadratic or linear
+    conjugate.
     """
     z = np.array([1.0 - loss.conjugate_slope(0.0, c) for c in C])
     curvature, upper = (np.array([part(c) for c in C]) for part in (loss.curvature, loss.upper))
@@ -82,7 +82,7 @@ def dual_terms(loss: Any, y: Any, C: Float64) -> DualTerms:
 
 
 def dual_terms_of_sides(loss: Any, y: Any, C: Float64) -> DualTerms:
-    """Return ``dual_terms``, (n,); for regression those of both sides, (2 n,), the sides with sign +1 first."""
+    """Return the terms of the rows (n,); for regression those of both sides (2 n,), the sides with sign +1 first."""
     if not loss.numeric():
         return dual_terms(loss, y, C)
     t, ones = np.asarray(y, np.float64), np.ones(len(C))
@@ -99,12 +99,12 @@ def dual_terms_of_sides(loss: Any, y: Any, C: Float64) -> DualTerms:
 
 
 def split_sides(loss: Loss, a: Float64) -> Float64:
-    """Return a copy of the dual variables (n,), for regression as those of both sides (2 n,)."""
+    """Return a copy of the dual variables (n,); for regression the variables of both sides (2 n,)."""
     return np.append(np.maximum(a, 0.0), np.maximum(-a, 0.0)) if loss.numeric() else a.copy()
 
 
 def join_sides(loss: Loss, a: Float64) -> Float64:
-    """Return the dual variables (n,) of rows from those that ``split_sides`` returned."""
+    """Return the dual variables (n,) of rows, given those of their sides (the inverse of ``split_sides``)."""
     n = len(a) // 2
     return a[:n] - a[n:] if loss.numeric() else a
 
@@ -125,7 +125,7 @@ class Space(ABC):
 
 
 class GramSpace(Space):
-    """K as it is given: (n, n) float64, symmetric."""
+    """The inner products given by a symmetric matrix K (n, n) float64."""
 
     def __init__(self, K: Float64) -> None:
         self._K, self.diagonal = K, np.ascontiguousarray(np.diagonal(K))
@@ -134,12 +134,12 @@ class GramSpace(Space):
         return self._K[row]
 
     def values(self, rows: Int64, coefficients: Float64) -> Float64:
-        found: Float64 = coefficients @ self._K[rows]
-        return found
+        values: Float64 = coefficients @ self._K[rows]
+        return values
 
 
 class RowSpace(Space):
-    """K = X X', the constant feature included: nothing of the size of K is ever made."""
+    """K = X X', the constant feature included. K itself is never formed."""
 
     def __init__(self, X: Rows, columns: int) -> None:
         self._X, self._columns = X, columns
@@ -157,8 +157,8 @@ class RowSpace(Space):
         return operators.margins(self._X, self.weights(rows, coefficients))
 
 
-class TwiceSpace(Space):
-    """K of rows each of which is there twice: row i is rows i and n + i."""
+class DoubledSpace(Space):
+    """The inner products of rows that occur twice: row i as the rows i and n + i."""
 
     def __init__(self, space: Space) -> None:
         self._space, self._rows = space, len(space.diagonal)
@@ -172,24 +172,24 @@ class TwiceSpace(Space):
 
 
 def space_of_sides(loss: Loss, space: Space) -> Space:
-    """Return the inner products of what ``dual_terms_of_sides`` has terms of."""
-    return TwiceSpace(space) if loss.numeric() else space
+    """Return the inner products of the rows, for regression those of their sides."""
+    return DoubledSpace(space) if loss.numeric() else space
 
 
 # The free block
 
 
 class Step(NamedTuple):
-    """A solution of H d + y beta = right, y'd = total; beta is 0 where there is no such constraint."""
+    """The solution of H d + y beta = right, y'd = total; beta is 0 if there is no constraint."""
 
     d: Float64
-    """(k,) of the free rows."""
+    """(k,) the step of the free rows."""
     beta: float
-    """The change of the intercept that goes with it."""
+    """The change of the intercept."""
 
 
 class FreeBlock:
-    """H of the free rows by its Cholesky factor; rows come and go."""
+    """The Cholesky factor of H of the free rows, updated when rows are added or removed."""
 
     def __init__(self, *, constrained: bool) -> None:
         self.rows: list[int] = []
@@ -209,9 +209,9 @@ class FreeBlock:
         return np.array(self._signs)
 
     def try_add(self, row: int, sign: float, column: Float64, diagonal: float) -> bool:
-        """Add a row unless it depends on those in the block; return whether it was added.
+        """Add a row unless it depends linearly on those in the block. Return whether it was added.
 
-        ``column`` (k,) and ``diagonal`` are its entries of H.
+        ``column`` (k,) and ``diagonal`` are the row's entries of H.
         """
         if not self._factor.try_add(column, diagonal):
             return False
@@ -220,12 +220,12 @@ class FreeBlock:
         return True
 
     def remove(self, place: int) -> None:
-        """Remove the row at a place of ``rows``."""
+        """Remove the row at the position ``place`` of ``rows``."""
         self._factor.remove(place)
         del self._signs[place], self.rows[place]
 
     def solve(self, right: Float64, total: float = 0.0) -> Step:
-        """Return the step for a right side (k,); ``total``: the value of y'd."""
+        """Return the step for a right-hand side (k,). ``total``: the required value of y'd."""
         d = self._factor.solve(right)
         if not self._constrained:
             return Step(d, 0.0)
@@ -240,18 +240,21 @@ class FreeBlock:
 
 @dataclass(slots=True)
 class Point:
-    """Where the method is: feasible at every moment."""
+    """The current point of the method, which is feasible at any time."""
 
     a: Float64
     """(n,) the dual variables."""
     f: Float64
     """(n,) K (y a), without the intercept."""
     b: float
-    """The free intercept; 0 where there is none."""
+    """The free intercept; 0 if there is none."""
 
 
 class ActiveSetMethod:
-    """From a feasible ``a`` (n,), which is changed, to the optimum. ``free_bias``: y'a = 0 holds and is kept."""
+    """The active-set method from a feasible ``a`` (n,) to the optimum. Changes ``a``.
+
+    ``free_bias``: whether the intercept is free; y'a must then be 0, and stays 0.
+    """
 
     def __init__(self, terms: DualTerms, space: Space, a: Float64, *, free_bias: bool) -> None:
         self._terms, self._space, self._free_bias = terms, space, free_bias
@@ -260,9 +263,9 @@ class ActiveSetMethod:
         self.at = Point(a, space.values(support, (terms.y * a)[support]), 0.0)
         self._block = FreeBlock(constrained=free_bias)
         self._inside = np.zeros(len(a), np.bool_)
-        self._confirmed = 0
+        self._confirmations = 0
         self.exchanges = 0
-        """Rows that came into the block so far."""
+        """Number of rows that were added to the block so far."""
 
     @property
     def free_rows(self) -> int:
@@ -270,18 +273,18 @@ class ActiveSetMethod:
         return self._block.size
 
     def run(self, deadline: float = np.inf) -> bool:
-        """Exchange rows until the point is optimal to rounding; return False where the ``deadline`` came first."""
+        """Exchange rows until the point is optimal up to rounding. Return False if the ``deadline`` came first."""
         self._purify()
         idle, best = 0, -np.inf
         while time.perf_counter() <= deadline:
             if not self._descend():
                 continue
-            row = self._most_violating()
+            row = self._worst_violator()
             value = self.dual()
-            # rounding that steps leave in f lets D creep up for ever where rows depend on each other
+            # if rows depend on each other, rounding errors in f may increase D without end
             idle, best = (0, value) if value - best > PRECISION * abs(value) else (idle + 1, best)
             if row is None or idle > MAX_IDLE_EXCHANGES:
-                if self._confirmed >= CONFIRMATIONS or self._confirm_optimum():
+                if self._confirmations >= MAX_CONFIRMATIONS or self._confirm_optimum():
                     return True
                 idle = 0
                 continue
@@ -289,12 +292,12 @@ class ActiveSetMethod:
         return False
 
     def recompute(self) -> None:
-        """Compute f from a, without the rounding that steps have left in it."""
+        """Recompute f from a, to remove the rounding errors that steps have accumulated."""
         support = np.flatnonzero(self.at.a)
         self.at.f = self._space.values(support, (self._terms.y * self.at.a)[support])
 
     def dual(self) -> float:
-        """Return D of the present a."""
+        """Return D of the current a."""
         a, f, (y, z, curvature, _) = self.at.a, self.at.f, self._terms
         return float(z @ a) - 0.5 * float(curvature @ (a * a)) - 0.5 * float((y * a) @ f)
 
@@ -304,42 +307,40 @@ class ActiveSetMethod:
         return y * (self.at.f + self.at.b) - z + curvature * self.at.a
 
     def intercept(self) -> float:
-        """Return b: where no row is free, the middle of those that are optimal."""
+        """Return b. If no row is free, return the middle of the interval of optimal intercepts."""
         if self._free_bias and not self._block.size:
             (top, _), (bottom, _) = self._intercept_bounds()
-            found = [bound for bound in (top, bottom) if np.isfinite(bound)]
-            return float(np.mean(found)) if found else 0.0
+            ends = [bound for bound in (top, bottom) if np.isfinite(bound)]
+            return float(np.mean(ends)) if ends else 0.0
         return self.at.b
 
     def _purify(self) -> None:
-        """Take the rows between their bounds into the block."""
+        """Add the rows strictly between their bounds to the block."""
         a, upper = self.at.a, self._terms.upper
         for row in np.flatnonzero((a > 0.0) & (a < upper) & ~self._inside):
             self._free(int(row))
 
     def _confirm_optimum(self) -> bool:
-        """Compute f and the factor from scratch, and step once more; return whether there is still no row that
-        violates.
-        """
-        self._confirmed += 1
+        """Recompute f and the factor, and make another step. Return whether there is still no violating row."""
+        self._confirmations += 1
         self.recompute()
         self._block = FreeBlock(constrained=self._free_bias)
         self._inside[:] = False
         self._purify()
-        return self._descend() and self._most_violating() is None
+        return self._descend() and self._worst_violator() is None
 
     def _descend(self) -> bool:
-        """Step towards the minimum over the free rows; return whether it was reached."""
+        """Step towards the minimum over the free rows. Return whether it was reached."""
         rows = np.array(self._block.rows, np.int64)
         if len(rows) == 1 and self._free_bias and self._is_at_bound(rows[0]):
-            self._block.remove(0)  # alone it cannot move, and beside another one perhaps only out of its bounds
+            self._block.remove(0)  # alone it cannot move, and together with another row it might leave its bounds
             self._inside[rows[0]] = False
             return True
         if not len(rows):
             return True
         total = -float(self._terms.y @ self.at.a) if self._free_bias else 0.0
         step = self._block.solve(-self.gradient()[rows], total)
-        length, place = self._longest(rows, step.d)
+        length, place = self._max_step(rows, step.d)
         if length >= 1.0:
             self._move(rows, step.d)
             self.at.b += step.beta
@@ -349,9 +350,9 @@ class ActiveSetMethod:
         self._stop_at_bound(rows, place, step.d[place])
         return False
 
-    def _longest(self, rows: Any, d: Float64) -> tuple[float, int]:
-        """Return how far along d the rows stay within their bounds, and the place of the one that meets its bound
-        first.
+    def _max_step(self, rows: Any, d: Float64) -> tuple[float, int]:
+        """Return the largest step length for which the rows stay within their bounds, and the position of the row that
+        reaches its bound first.
         """
         a, upper = self.at.a[rows], self._terms.upper[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -364,7 +365,7 @@ class ActiveSetMethod:
         self.at.f += self._space.values(rows, self._terms.y[rows] * d)
 
     def _stop_at_bound(self, rows: Any, place: int, d: float) -> None:
-        """Put a free row on the bound it moved towards, and out of the block."""
+        """Set a free row to the bound towards which it moved, and remove it from the block."""
         row = rows[place]
         self.at.a[row] = 0.0 if d < 0.0 else self._terms.upper[row]
         self._inside[row] = False
@@ -373,8 +374,8 @@ class ActiveSetMethod:
     def _is_at_bound(self, row: int) -> bool:
         return not 0.0 < self.at.a[row] < self._terms.upper[row]
 
-    def _most_violating(self) -> int | None:
-        """Return the bound row that would gain most by leaving its bound; None where none would."""
+    def _worst_violator(self) -> int | None:
+        """Return the row at a bound with the largest violation; None if no row violates the optimality conditions."""
         if self._free_bias and not self._block.size:
             return self._first_of_pair()
         a, upper, g = self.at.a, self._terms.upper, self.gradient()
@@ -384,12 +385,12 @@ class ActiveSetMethod:
         return row if gain[row] > self._rounding() else None
 
     def _rounding(self) -> float:
-        """Return a bound of the error of a gradient."""
+        """Return a bound of the rounding error of a gradient."""
         return PRECISION * float(np.abs(self._terms.z).max() + np.abs(self.at.f).max() + abs(self.at.b))
 
     def _intercept_bounds(self) -> tuple[tuple[float, int], tuple[float, int]]:
-        """Return the largest b that some row asks for at least, the smallest that some row allows, each
-        with its row.
+        """Return the largest lower bound and the smallest upper bound of b by the optimality conditions of the rows,
+        each with its row.
         """
         a, f, (y, z, curvature, upper) = self.at.a, self.at.f, self._terms
         bound = y * (z - curvature * a) - f
@@ -400,8 +401,8 @@ class ActiveSetMethod:
         return (float(low[i]), i), (float(high[j]), j)
 
     def _first_of_pair(self) -> int | None:
-        """Free one row of the pair that violates most, and return the other: no row is free, and none
-        can move alone.
+        """Free one row of the pair with the largest violation, and return the other row; None if no pair violates the
+        conditions. For use when no row is free, since no row can move alone.
         """
         (top, row), (bottom, other) = self._intercept_bounds()
         if top - bottom <= self._rounding():
@@ -411,7 +412,7 @@ class ActiveSetMethod:
         return other
 
     def _free(self, row: int) -> None:
-        """Take a row into the block; where it depends on those in it, move along a line first."""
+        """Add a row to the block. While it depends linearly on the rows in the block, move along a line first."""
         self.exchanges += 1
         y = self._terms.y
         while True:
@@ -424,20 +425,20 @@ class ActiveSetMethod:
                 return
 
     def _move_along_line(self, row: int, column: Float64) -> bool:
-        """Move along the direction in which H is 0 until a row meets a bound; return whether that was ``row`` itself,
-        or none.
+        """Move along the direction in which H is 0 until a row reaches a bound. Return whether ``row`` itself reached
+        its bound, or no row did.
         """
         y, g = self._terms.y, self.gradient()
         free = self._block.solve(-column, -float(y[row]))
         rows, d = np.array([*self._block.rows, row]), np.append(free.d, 1.0)
         d = -d if float(g[rows] @ d) > 0.0 else d
-        length, place = self._longest(rows, d)
-        if not np.isfinite(length):  # no bound on the way: the curvature is lost in rounding, and so is the step
+        length, place = self._max_step(rows, d)
+        if not np.isfinite(length):  # no bound on the way: the curvature is lost in rounding, so there is no step
             return True
         may_stay, a, f, dual = self._is_at_bound(row), self.at.a.copy(), self.at.f.copy(), self.dual()
         self._move(rows, length * d)
         if may_stay and self.dual() < dual - PRECISION * abs(dual):
-            self.at.a[:], self.at.f[:] = a, f  # over so long a step the curvature counts that the factor took for 0
+            self.at.a[:], self.at.f[:] = a, f  # on a long step, the curvature that the factor neglected is not 0
             return True
         if place == len(rows) - 1:
             self.at.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]

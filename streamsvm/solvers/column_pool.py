@@ -1,7 +1,7 @@
-"""A pool of columns: how many second derivatives are summed up at a time, and X' diag(h) X of those of a block.
+"""Pools of columns, for solvers whose (p, p) matrix of second derivatives would be too large.
 
-A solver whose quadratic model has p by p numbers works on the m columns of a pool instead, chosen anew as it goes on; a
-column outside the pool keeps its weight.
+Such a solver works on the m columns of a pool, and chooses a new pool from time to time. Columns outside the pool keep
+their weights.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from streamsvm.rows import Float64, Int64, Rows
 from streamsvm.types import Problem, RowState, Solver
 
 MAX_COLUMNS, MIN_COLUMNS = 4096, 64
-"""Columns of a pool: second derivatives of more take too long, of fewer are of no use."""
+"""Maximum number of columns of a pool, beyond which second derivatives take too long, and the least useful number."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnPoolSolver(Solver[Any]):
-    """The setting of solvers that work on a pool of columns, and what follows from it."""
+    """The base class of solvers that work on a pool of columns."""
 
     pool: int = MAX_COLUMNS
-    """Columns whose second derivatives are summed up at a time."""
+    """Maximum number of columns of the pool."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
     has_candidates: ClassVar[bool] = True
@@ -34,24 +34,24 @@ class ColumnPoolSolver(Solver[Any]):
     warm_start: ClassVar[bool] = True
 
     def columns(self, problem: Problem) -> int:
-        """Return the columns of the pool at most."""
+        """Return the maximum number of columns of the pool."""
         return min(self.pool, MAX_COLUMNS, problem.columns)
 
     def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
-        """Return the solver with half as many columns at a time; None at the least."""
+        """Return the solver with half the pool; None if the pool would become too small to be useful."""
         half = self.columns(problem) // 2
         return None if half < MIN_COLUMNS else replace(self, pool=half)
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the columns at a time."""
+        """Return the maximum number of columns of the pool."""
         return {"pool": self.pool}
 
 
 def gram_of_pool(X: Rows, h: Float64, pool: Int64, columns: int) -> Float64:
-    """Return X' diag(h) X of the pool's columns and the constant feature, (m + 1, m + 1), of the rows of a block."""
+    """Return X' diag(h) X (m + 1, m + 1) of a block's rows, for the columns of the pool and the constant feature."""
     return operators.gram(select_columns(X, pool, columns), h, len(pool))
 
 
 def components_of(pool: Int64, problem: Problem) -> Int64:
-    """Return where the pool's columns and the constant feature are among the weights."""
+    """Return the positions of the pool's columns and the constant feature among the weights."""
     return np.append(pool, problem.columns)

@@ -1,4 +1,6 @@
-"""All rows of positive weight, gathered block by block in a pass and joined by their numbers when it ends."""
+"""All rows with a positive weight, gathered block by block in a pass, and concatenated in the order of their
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,15 @@ from streamsvm.types import Block
 from streamsvm.types.state import Total
 
 COPIES_WHILE_JOINED = 2
-"""Copies of the rows in memory while they are joined."""
+"""Number of copies of the rows in memory while they are concatenated."""
 ARRAY_BYTES = 120
-"""Bytes a row beside its entries: sign, weight, number, and the float64 arrays of the methods that solve in memory."""
+"""Bytes per row besides its entries: sign, weight, number, and the float64 arrays of the methods that solve in
+memory."""
 
 
 @saved_as("active_set.rows")
 class GatheredRows(NamedTuple):
-    """Rows of weight above 0; after ``Gatherer.join`` in the order of their global numbers."""
+    """Rows with a positive weight; after ``Gatherer.join`` in the order of their global numbers."""
 
     X: Any
     y: Targets
@@ -31,19 +34,19 @@ class GatheredRows(NamedTuple):
     s: Float32 | Float64
     """(n,) row weight times class weight."""
     row: Int64
-    """(n,) global numbers."""
+    """(n,) global row numbers."""
 
 
 @saved_as("active_set.gatherer")
 @dataclass(slots=True)
 class Gatherer:
-    """The rows that were gathered so far."""
+    """The rows gathered so far in a pass."""
 
     parts: Total[list[GatheredRows]] = field(default_factory=list)
-    """One for each block, copied."""
+    """Copies of the rows, one part for each block."""
 
     def add(self, block: Block) -> None:
-        """Copy the rows of a block that have a weight."""
+        """Copy the rows of a block with a positive weight."""
         chosen = block.s > 0.0
         if chosen.any():
             row = block.numbers[chosen]
@@ -51,7 +54,9 @@ class Gatherer:
             self.parts.append(GatheredRows(X, block.y[chosen], block.s[chosen], row))
 
     def join(self) -> GatheredRows:
-        """Return all rows by number, and forget them here. Raises DataError where no row has a weight."""
+        """Return all rows in the order of their numbers, and release the parts. Raises DataError if no row has a
+        positive weight.
+        """
         parts, self.parts = self.parts, []
         if not parts:
             raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")

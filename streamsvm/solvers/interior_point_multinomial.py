@@ -1,33 +1,34 @@
-"""All classes told apart in one problem, in memory: a primal-dual interior point, to the last digits whatever the scale
-of columns and C.
+"""Multinomial problems (all classes in one problem) in memory: a primal-dual interior-point method, which is accurate
+for any scale of columns and any C.
 
-Problem and dual are those of ``compute.passes.dcd.multinomial_sweep``. With conjugate(b, C_i) = (1 - z) b + h_i b^2 / 2
-a row has the numbers u_ik >= 0, k other than its class y, b_i = sum_k u_ik <= U_i, and W = sum_i sum_k u_ik (e_y - e_k)
-x_i'. With multipliers t_ik of u_ik >= 0 and s_i of b_i <= U_i the optimum is where
+``compute.passes.dcd.multinomial_sweep`` defines the problem and its dual. With conjugate(b, C_i) = (1 - z) b + h_i b^2
+/ 2 a row has the variables u_ik >= 0 for all k except its class y, b_i = sum_k u_ik <= U_i, and
+W = sum_i sum_k u_ik (e_y - e_k) x_i'. With multipliers t_ik of u_ik >= 0 and s_i of b_i <= U_i, the optimum satisfies
 
     g_ik = (w_y - w_k).x_i + h_i b_i - z + s_i - t_ik = 0,      t_ik u_ik = 0,      s_i (U_i - b_i) = 0.
 
-The method follows the points where both products are mu > 0, and lets mu fall (Mehrotra, SIAM J. Optimization 2, 1992:
-a step that looks where mu = 0 leads, and one that corrects it). W goes along beside u: sums of large u that cancel
-would tell margins too coarsely. With d_ik = t_ik / u_ik and e_i = h_i + s_i / (U_i - b_i) a step of Newton's method is
+The method follows the central path, on which both products are mu > 0, and reduces mu (Mehrotra, SIAM J. Optimization
+2, 1992: a predictor step for mu = 0, and a corrector step). W is updated separately from u, since margins computed from
+sums of large u that cancel would be inaccurate. With d_ik = t_ik / u_ik and e_i = h_i + s_i / (U_i - b_i) a Newton step
+is
 
     (D_i + e_i 11') du_i = rho_i - A_i dW,      A_i dW = [(dw_y - dw_k).x_i]_k,
-    rho_ik = -g_ik - c_i / (U_i - b_i) + c_ik / u_ik,      c = mu - the products (less those of the first step),
+    rho_ik = -g_ik - c_i / (U_i - b_i) + c_ik / u_ik,      c = mu - the products (minus those of the predictor step),
 
 so that dW = sum_i A_i' du_i - (W - W(u)) is the solution of a linear system in the K p weights alone,
 
     (I + sum_i B_i (x) x_i x_i') dW = sum_i A_i' M_i rho_i - (W - W(u)),
     M_i = (D_i + e_i 11')^-1 = diag(q) - c qq',   q = 1 / d_i,   c = e_i / (1 + e_i sum q),
 
-with B_i (K, K) the matrix M_i bordered by the row and column of y, the sums of all others. It costs n (K p)^2 / 2
-multiplications to form, (K p)^3 / 3 to factor, and some 15 to 40 such steps are taken: columns that are not scaled,
-which coordinate descent takes thousands of passes on, change nothing.
+with B_i (K, K) the matrix M_i bordered by the row and column of y, the sums of all others. Forming the system takes
+n (K p)^2 / 2 multiplications, and factoring it (K p)^3 / 3. About 15 to 40 steps are necessary, even for columns of
+very different scales, for which coordinate descent takes thousands of passes.
 
-Where a loss has no bound U_i, twice what b_i can be at the optimum stands for it: there sum_i z b_i = ||W||^2 + sum_i
-h_i b_i^2 and D is half of it, at most P(0), so that h_i b_i^2 <= 2 P(0).
+If a loss has no bound U_i, twice the largest possible b_i at the optimum is used: there
+sum_i z b_i = ||W||^2 + sum_i h_i b_i^2, and D is half of it, at most P(0), so that h_i b_i^2 <= 2 P(0).
 
-As a solver it is as ``solvers.active_set``: the first pass gathers the rows, the problem is solved when it ends, and
-the second pass tells the rows their numbers and sums what both bounds are made of.
+The solver works like ``solvers.active_set``: the first pass gathers the rows, then the problem is solved in memory, and
+the second pass writes the dual variables to their rows and computes P and D.
 """
 
 from __future__ import annotations
@@ -59,56 +60,57 @@ from streamsvm.types import (
 from streamsvm.types.state import Total, clear_totals
 
 TOLERANCE_SHARE, LEAST_GAP = 0.01, 1e-13
-"""The relative gap in memory: of the one that is asked for, and what float64 can tell."""
-MOST_STEPS, STILL = 200, 20
-"""Steps at most, and those without a smaller gap, after which rounding has the last word."""
-TO_BOUND = 0.995
-"""The share of the way to the nearest bound that a step goes."""
+"""The relative gap in memory: the first fraction of the tolerance, but at least the second number, the precision of
+float64."""
+MAX_STEPS, MAX_IDLE_STEPS = 200, 20
+"""Maximum number of steps, and of successive steps without a smaller gap, after which rounding prevents progress."""
+BOUNDARY_SHARE = 0.995
+"""The fraction of the distance to the nearest bound that a step covers."""
 MATRIX_BYTES = 32
-"""Bytes of an entry of the matrix of all weights: its blocks, itself and its factor."""
-ROW_NUMBERS = 200
-"""Bytes of a row and class while it is solved, beside B."""
+"""Bytes per entry of the (K p, K p) matrix: its blocks, the matrix and its factor."""
+BYTES_PER_ROW_AND_CLASS = 200
+"""Bytes per row and class in memory, besides B."""
 WORK = 2e9
-"""Multiplications of a step up to which this method is chosen without being asked for."""
+"""Number of multiplications of a step up to which this method is chosen automatically."""
 
 
 def step_work(rows: int, columns: int, classes: int) -> float:
-    """Return the multiplications of a step."""
+    """Return the number of multiplications of a step."""
     weights = float(classes) * (columns + 1)
     return rows * weights * weights / 2.0 + weights**3 / 3.0
 
 
 class Terms(NamedTuple):
-    """What the problem is, of n rows, p columns with the constant one, K classes."""
+    """The data of the problem: n rows, p columns including the constant feature, K classes."""
 
     X: Float64
     """(n, p)."""
     own: Int64
     """(n,) the class y of each row."""
     z: float
-    """The margin from which on a row costs nothing."""
+    """The margin from which on the loss is 0."""
     h: Float64
     """(n,) the curvature of the conjugate."""
     upper: Float64
-    """(n,) U, or what stands for it."""
+    """(n,) U, or the number used instead if the loss has no bound."""
     others: Float64
-    """(n, K): 1, and 0 for the own class."""
+    """(n, K) 0 for the class of the row, 1 for all others."""
 
     def weights(self, u: Float64) -> Float64:
-        """Return W (K, p) of u (n, K)."""
+        """Return W (K, p) for u (n, K)."""
         return self.numbers(u).T @ self.X
 
     def numbers(self, u: Float64) -> Float64:
-        """Return a_ik (n, K): -u_ik, and b_i of the own class."""
+        """Return the dual variables a_ik (n, K): b_i for the class of the row, -u_ik for all others."""
         a = -u
         a[np.arange(len(u)), self.own] = u.sum(axis=1)
         return a
 
     def differences(self, W: Float64) -> Float64:
-        """Return (w_y - w_k).x_i (n, K); 0 of the own class."""
+        """Return (w_y - w_k).x_i (n, K), which is 0 for the class of the row."""
         f = self.X @ W.T
-        found: Float64 = f[np.arange(len(f)), self.own][:, None] - f
-        return found
+        differences: Float64 = f[np.arange(len(f)), self.own][:, None] - f
+        return differences
 
     def gain(self, u: Float64) -> float:
         """Return sum_i b_i - conjugate(b_i)."""
@@ -117,7 +119,7 @@ class Terms(NamedTuple):
 
 
 class Path(NamedTuple):
-    """A point on the way: u and t (n, K), 0 of the own class, s (n,), W (K, p)."""
+    """An iterate or a step: u and t (n, K), which are 0 for the class of the row, s (n,), W (K, p)."""
 
     u: Float64
     t: Float64
@@ -125,7 +127,7 @@ class Path(NamedTuple):
     W: Float64
 
     def move(self, step: Path, length: float) -> Path:
-        """Return the point so far along a step."""
+        """Return the iterate after a step of the given length."""
         return Path(*(x + length * d for x, d in zip(self, step, strict=True)))
 
 
@@ -240,24 +242,26 @@ class NewtonSystem:
 
 
 def products(terms: Terms, at: Path) -> float:
-    """Return the mean of all products of a number and its multiplier."""
+    """Return the mean of the products of all variables (and distances to bounds) with their multipliers."""
     pairs = float((at.u * at.t).sum() + at.s @ (terms.upper - at.u.sum(axis=1)))
     return pairs / float(terms.others.sum() + len(at.s))
 
 
 class Solved(NamedTuple):
-    """What the iteration has come to."""
+    """The result of the iteration."""
 
     W: Float64
-    """(K, p) the weights of least P."""
+    """(K, p) the weights with the least P."""
     a: Float64
-    """(n, K) the numbers a_ik of largest D."""
+    """(n, K) the dual variables a_ik with the largest D."""
     steps: int
-    """How many were taken."""
+    """The number of steps."""
 
 
 def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Solved:
-    """Follow the path until the gap is small beside P, rounding ends it, or the deadline comes."""
+    """Follow the central path until the relative gap is small enough, rounding prevents progress, or the deadline has
+    passed.
+    """
     terms = terms_of(problem, rows)
     wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_GAP)
     at, steps, still = first_point(terms), 0, 0
@@ -274,7 +278,12 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
         mu = products(terms, at)
         still = 0 if primal - dual < 0.9 * gap or mu < 0.9 * lowest else still + 1
         gap, lowest = min(gap, primal - dual), min(lowest, mu)
-        if gap <= wanted * abs(primal) or steps >= MOST_STEPS or still > STILL or time.perf_counter() > deadline:
+        if (
+            gap <= wanted * abs(primal)
+            or steps >= MAX_STEPS
+            or still > MAX_IDLE_STEPS
+            or time.perf_counter() > deadline
+        ):
             return Solved(W, terms.numbers(u), steps)
         try:
             newton = NewtonSystem(terms, at)
@@ -283,7 +292,7 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
         first = newton.step(0.0)
         reached = products(terms, at.move(first, newton.longest(first)))
         step = newton.step(mu * (reached / mu) ** 3, first)
-        at, steps = at.move(step, TO_BOUND * newton.longest(step)), steps + 1
+        at, steps = at.move(step, BOUNDARY_SHARE * newton.longest(step)), steps + 1
         if not all(np.isfinite(part).all() for part in at):
             return Solved(W, terms.numbers(u), steps)
 
@@ -291,16 +300,15 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
 @saved_as("interior_point.multinomial")
 @dataclass(slots=True)
 class MultinomialState:
-    """Arrays are float64; ``point`` (classes * (columns + 1),) is what the pass under way evaluates."""
+    """The state of ``MultinomialInteriorPoint``. Arrays are float64; components = classes * (columns + 1)."""
 
     problem: Problem
-    """What is solved."""
     point: Float64
-    """The weights, the first ones until the problem is solved."""
+    """(components,) the weights that the pass evaluates: the start weights until the problem is solved."""
     v: Total[Float64]
-    """(components,) sum_i a_ik x_i of the numbers that rows have been told, over the rows met in this pass."""
+    """(components,) sum_i a_ik x_i of the dual variables, over the rows visited in this pass."""
     best: Float64
-    """(components,) the point of least P so far, which is the solution."""
+    """(components,) the evaluated point with the least P so far. It is the solution."""
     primal: float = np.inf
     """P of ``best``; inf before the first pass."""
     dual: float = -np.inf
@@ -308,58 +316,58 @@ class MultinomialState:
     gatherer: Total[Gatherer] = field(default_factory=Gatherer)
     """The rows, until the problem is solved."""
     row: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
-    """(n,) the global numbers of the rows that have dual variables, rising."""
+    """(n,) the global numbers of the rows with dual variables, rising."""
     a: Float64 = field(default_factory=lambda: np.empty((0, 0)))
-    """(n, classes) those variables."""
+    """(n, classes) the dual variables of these rows."""
     losses: Total[float] = 0.0
-    """sum C_i l(m_i) at ``point`` over the rows met in this pass."""
+    """sum C_i l(m_i) at ``point`` over the rows visited in this pass."""
     gain: Total[float] = 0.0
-    """sum b_i - conjugate(b_i) over the rows met in this pass."""
+    """sum b_i - conjugate(b_i) over the rows visited in this pass."""
     solved: bool = False
     """Whether the problem was solved in memory."""
     steps: int = 0
-    """Steps that took."""
+    """Number of steps in memory."""
     deadline: float = np.inf
-    """When work in memory is to end, on the clock of ``time.perf_counter``."""
+    """The time of ``time.perf_counter`` at which work in memory must stop."""
 
 
 @dataclass(frozen=True, slots=True)
 class MultinomialInteriorPoint(Solver[MultinomialState]):
-    """The method for one problem of ``classes`` classes, of rows that fit the memory."""
+    """The interior-point method for multinomial problems whose rows fit in memory."""
 
     classes: int = 2
-    """How many are told apart."""
+    """The number of classes."""
     shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read, so that their order does not matter."""
+    """False: no step is made while rows are read, so their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True, numeric=False)
-    """Those whose conjugate is a parabola or a line."""
+    """Losses whose conjugate is quadratic or linear."""
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     @property
     def row_state(self) -> tuple[RowState, ...]:
-        """A number a_ik of each row for each class, once they are known."""
+        """The dual variables a_ik of each row and class, after the problem is solved."""
         return (RowState(DUAL, "float64", self.classes),)
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Bytes of all rows, twice while they are joined and once in float64, of the matrix of all weights, and of
-        numbers of rows.
+        """Return the bytes of all rows, twice while they are concatenated and once in float64, of the (K p, K p)
+        matrix, and of the variables of rows.
         """
         p, n, classes = problem.columns + 1, problem.rows, self.classes
         row = COPIES_WHILE_JOINED * (
             bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + ARRAY_BYTES
         )
-        row += 8 * p * (2 + classes) + ROW_NUMBERS * classes
+        row += 8 * p * (2 + classes) + BYTES_PER_ROW_AND_CLASS * classes
         fixed = n * row + MATRIX_BYTES * problem.components**2 + 8 * 8 * problem.components
         return Cost(fixed, sum(state.nbytes for state in self.row_state), per_block_row=3 * 8 * classes)
 
     def start(self, problem: Problem) -> MultinomialState:
-        """Begin at W = 0, or at the warm weights."""
+        """Return the state at W = 0, or at the warm-start weights."""
         point = problem.first_weights()
         return MultinomialState(problem, point, np.zeros_like(point), point)
 
     def visit(self, state: MultinomialState, block: Block) -> None:
-        """Add the block to both bounds; gather its rows, or tell them their dual variables."""
+        """Add the block to the sums for P and D, and gather its rows or write their dual variables."""
         problem = state.problem
         values = operators.margins(block.X, problem.kind.shape(state.point).T)
         state.losses += multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
@@ -375,11 +383,13 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
             block.rows[DUAL][:] = alpha
 
     def set_deadline(self, state: MultinomialState, moment: float) -> None:
-        """Steps are taken until that moment, and what there is then is certified."""
+        """Stop making steps at ``moment``."""
         state.deadline = moment
 
     def finish(self, state: MultinomialState) -> Certificate:
-        """Close the pass: both bounds are exact for the point it began with; then the problem is solved, once."""
+        """Return P and D, which are exact for the evaluated point. After the first pass, solve the problem in
+        memory.
+        """
         primal = 0.5 * float(state.point @ state.point) + state.losses
         if primal < state.primal:
             state.primal, state.best = primal, state.point
@@ -387,15 +397,15 @@ class MultinomialInteriorPoint(Solver[MultinomialState]):
         certificate = Certificate(state.primal, state.dual, final=state.solved, facts={"iterations": state.steps})
         if not state.solved and state.primal - state.dual > state.problem.tolerance * abs(state.primal):
             rows = state.gatherer.join()
-            found = solve(state.problem, rows, state.deadline)
-            state.point, state.a, state.row = found.W.ravel(), found.a, rows.row
-            state.solved, state.steps = True, found.steps
+            solution = solve(state.problem, rows, state.deadline)
+            state.point, state.a, state.row = solution.W.ravel(), solution.a, rows.row
+            state.solved, state.steps = True, solution.steps
         clear_totals(state)
         return certificate
 
     def certify(self, state: MultinomialState) -> None:
-        """Every pass is an exact evaluation."""
+        """Do nothing: every pass is an exact evaluation."""
 
     def solution(self, state: MultinomialState) -> LinearSolution:
-        """The weights of the least P that a pass has evaluated, (classes, columns + 1)."""
+        """Return the evaluated weights (classes, columns + 1) with the least P."""
         return LinearSolution(state.problem.kind.shape(state.best).copy(), state.problem.bias)

@@ -39,7 +39,7 @@ from streamsvm.rows import Float64, Int64, row_stack
 from streamsvm.solvers.cholesky import factorize_after_rounding
 from streamsvm.solvers.evaluation import DualPoint, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
-from streamsvm.solvers.nearest_rows import SPARE, NearestRows, NearRows
+from streamsvm.solvers.nearest_rows import CANDIDATE_FACTOR, NearestRows, NearRows
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
 from streamsvm.solvers.newton.priority_sampling import Sample
@@ -469,7 +469,9 @@ class InteriorPoint(SegmentSolver):
         matrix = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), entry)
         if problem.loss.smooth():
             matrix = max(matrix, matrix_bytes(p, entry))
-        return Cost(fixed=int((SPARE + 1 + sides) * kept * row) + matrix + P_SIZED_ARRAYS * 8 * p, per_block_row=48)
+        return Cost(
+            fixed=int((CANDIDATE_FACTOR + 1 + sides) * kept * row) + matrix + P_SIZED_ARRAYS * 8 * p, per_block_row=48
+        )
 
     def start(self, problem: Problem) -> InteriorPointState:
         """Return the state at w = 0, or at the warm-start weights. The first pass evaluates this point alone."""

@@ -1,5 +1,6 @@
-"""The rows of a pass that are nearest to the corner of the loss: those that are kept in memory to be solved for exactly,
-while all others count as linear (``interior_point_out_of_core``).
+"""The rows of a pass that are nearest to the kink of the loss.
+
+``interior_point_out_of_core`` keeps them in memory, and treats the loss of all other rows as linear.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from streamsvm.rows import Float32, Float64, Int64, Targets
 from streamsvm.types import Block
 from streamsvm.types.state import Smallest, Total, merge_states
 
-SPARE = 2.0
-"""Multiple of ``limit`` of the rows that may be held before some are thrown out."""
+CANDIDATE_FACTOR = 2.0
+"""Candidates are reduced to ``limit`` when there are more than this many times ``limit``."""
 NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
-"""key = (distance + the first) (1 + the second u), u in [0, 1) a random number of the row: of many equal rows some are
-kept, instead of all or none."""
+"""key = (distance + the first number) (1 + the second number u), u in [0, 1) being a random number of the row: of many
+equal rows some are kept, instead of all or none."""
 
 
 @saved_as("interior_point.rows")
 class NearRows(NamedTuple):
-    """Rows of weight above 0; f and df (n,) are X w and X d of the segment."""
+    """Rows with a positive weight; f and df (n,) are X w and X d of the segment."""
 
     X: Any
     """The rows, dense or CSR."""
@@ -42,10 +43,10 @@ class NearRows(NamedTuple):
     df: Float64
     """(n,)."""
     row: Int64
-    """(n,) global numbers."""
+    """(n,) global row numbers."""
 
-    def where(self, chosen: NDArray[np.bool_]) -> NearRows:
-        """Return some of the rows, copied."""
+    def select(self, chosen: NDArray[np.bool_]) -> NearRows:
+        """Return copies of the chosen rows."""
         X = operators.keep_rows(self.X, chosen)
         columns: list[Any] = [values[chosen] for values in self[1:]]
         return NearRows(X, *columns)
@@ -54,40 +55,43 @@ class NearRows(NamedTuple):
 @saved_as("interior_point.nearest")
 @dataclass(slots=True)
 class NearestRows:
-    """The rows of a pass whose margins come nearest to the corner: those whose dual variables are between their bounds.
+    """The ``limit`` rows of a pass whose margins are nearest to the kink; their dual variables may be between the
+    bounds.
 
-    There are up to ``limit`` of them; which ones does not depend on how rows were dealt to blocks or workers.
+    The choice does not depend on the assignment of rows to blocks or workers.
     """
 
     limit: int
-    """Rows at most."""
+    """Maximum number of rows."""
     threshold: Smallest[float] = np.inf
-    """Rows of this key or a larger one are out."""
+    """Rows with this key or a larger one are not chosen."""
     held: Total[int] = 0
-    """Rows in ``parts``."""
+    """Number of rows in ``parts``."""
     parts: Total[list[NearRows]] = field(default_factory=list)
-    """Those kept so far, a part for each block."""
+    """The candidates so far, one part for each block."""
 
     def add(self, block: Block, distance: Float64, f: Float64, df: Float64) -> None:
-        """Offer the rows of a block; ``distance`` (n,) is how far each is from the corner."""
+        """Add the rows of a block to the candidates; ``distance`` (n,): their distances to the kink."""
         draw = np.empty(len(f))
         keys_pass(np.ones(len(f)), block.start, 0, draw)
         key = (distance + NEAREST_DISTANCE) * (1.0 + TIE_SPREAD * draw)
         chosen = (key < self.threshold) & (block.s > 0.0)
         if chosen.any():
-            self.parts.append(NearRows(block.X, block.y, block.s, key, f, df, block.numbers).where(chosen))
+            self.parts.append(NearRows(block.X, block.y, block.s, key, f, df, block.numbers).select(chosen))
             self.held += int(np.count_nonzero(chosen))
-        if self.held > SPARE * self.limit:
-            self._throw_out()
+        if self.held > CANDIDATE_FACTOR * self.limit:
+            self._discard()
 
     def merge(self, other: NearestRows) -> None:
-        """Join the rows that were kept of other rows: the nearest of both stay."""
+        """Add the candidates of another part of the pass, and keep the nearest of both."""
         merge_states([self, other])
-        self._throw_out()
+        self._discard()
 
     def take(self) -> NearRows | None:
-        """Return the rows kept, sorted by number, and forget them; None where no row has a weight."""
-        self._throw_out()
+        """Return the chosen rows, sorted by number, and release the candidates; None if no row has a positive
+        weight.
+        """
+        self._discard()
         parts, self.parts = self.parts, []
         if not self.held:
             return None
@@ -99,11 +103,11 @@ class NearestRows:
         X = form_rows(blocks, order)
         return NearRows(X, *(values[order] for values in (y, s, key, f, df, row)))
 
-    def _throw_out(self) -> None:
+    def _discard(self) -> None:
         keys = np.concatenate([part.key for part in self.parts] or [np.empty(0)])
         if len(keys) > self.limit:
             self.threshold = min(self.threshold, float(np.partition(keys, self.limit)[self.limit]))
-        for k, part in enumerate(self.parts):  # one by one: never two copies of all
+        for k, part in enumerate(self.parts):  # one part at a time, so that there are never two copies of all rows
             chosen = part.key < self.threshold
-            self.parts[k] = part if chosen.all() else part.where(chosen)
+            self.parts[k] = part if chosen.all() else part.select(chosen)
         self.held = sum(len(part.key) for part in self.parts)

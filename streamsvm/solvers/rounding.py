@@ -1,66 +1,68 @@
-"""How far rounding can have moved the primal and dual values of a linear fit.
+"""Bounds of the rounding errors of P and D of a linear fit.
 
-Given: u = 2^-53; p components of w; n rows; C_i = C s_i; r_j >= 0 with sum_i x_ij^2 <= n r_j^2, |r| their length; b =
-max l''; k, the margin from which on a row costs nothing. If margins are off by d_i with mean d_i^2 <= d^2, Cauchy and
-Schwarz give
+Notation: u = 2^-53; p components of w; n rows; C_i = C s_i; r_j >= 0 with sum_i x_ij^2 <= n r_j^2, |r| the norm of r;
+b = max l''; k, the margin from which on the loss of a row is 0. If margins have errors d_i with mean d_i^2 <= d^2,
+Cauchy and Schwarz give
 
     sum_i C_i |l'(m_i)| d_i <= M d       M = g C sqrt(n sum s_i^2)          where |l'| <= g (a box),
-                                         M = sqrt(2 b P) sqrt(C n max s)    without corners, as |l'|^2 <= 2 b l;
+                                         M = sqrt(2 b P) sqrt(C n max s)    without kinks, as |l'|^2 <= 2 b l;
 
-the less where both hold.
+the smaller one if both hold.
 Inner products of p terms in any order (Higham, *Accuracy and Stability of Numerical Algorithms*, section 3.1) have
-d <= (p + 2) u sum_j r_j |w_j|, and with a sum of n positive terms and ||w||^2 / 2 the **primal** is off by at most
+d <= (p + 2) u sum_j r_j |w_j|. With a sum of n positive terms and ||w||^2 / 2, the error of the **primal** is at most
 
-    M d + b / 2 C n max s d^2 (0 with a corner) + (n + p + 8) u P,    8 for the arithmetic of a row's own term.
+    M d + b / 2 C n max s d^2 (0 with a kink) + (n + p + 8) u P,    8 for the arithmetic of the term of a row.
 
-In a box rows beyond the corner, m_i >= k + e where no margin is off by more than e, cost nothing whatever rounding
-does: of separable rows, whose P is small beside C_i, nearly all are. The first term is then g e sum C_i of the others,
-if that is less.
+In a box, rows beyond the kink, m_i >= k + e if no margin has an error above e, have the loss 0 in spite of rounding. If
+rows are separable and P is small relative to C_i, nearly all rows are beyond the kink. The first term is then g e sum
+C_i over the other rows, if that is smaller.
 
-D is strongly concave without corners: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where Q =
-(sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i is D + ||v||^2 / 2, and
-without corners sum a_i^2 / (2 b C_i) more: at most P + Q, as what is strongly concave is both terms at once. Hence
+Without kinks D is strongly concave: sqrt(sum a_i^2 / (2 b C_i)) <= sqrt(L*) + sqrt(D* - D) <= sqrt(Q), where
+Q = (sqrt(P) + sqrt(P - D))^2, as L* >= sum a*_i^2 / (2 b C_i) at the optimum. In a box k sum a_i is D + ||v||^2 / 2,
+plus sum a_i^2 / (2 b C_i) without kinks. That is at most P + Q, since both terms together are strongly concave. Hence
 
-    ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i) <= M without corners,
+    ||sum_i a_i |x_i| || <= H |r|        H = M with Q for P, and sum a_i <= sqrt(2 b Q sum C_i) <= M without kinks,
                                          H = min(M, sqrt(n g C max s sum a_i)) in a box.
 
-v = sum a_i y_i x_i is off by dv,  ||dv|| <= T u H |r| if it is a sum of T terms, and <= 5 u T sqrt(2 P_0) if T steps
-have changed it, each of which raised D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i all the
-way. With ||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity around the optimum, the **dual** is off by at most
+v = sum a_i y_i x_i has an error dv. ||dv|| <= T u H |r| if v is a sum of T terms, and ||dv|| <= 5 u T sqrt(2 P_0) if v
+is the result of T steps each of which increased D: then ||v||^2 / 2 <= sum (a_i - conjugate(a_i)) <= P_0 = l(0) sum C_i
+after each step. With ||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity around the optimum, the error of the
+**dual** is at most
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
-**l1 ball** (``regularizers.L1Ball``): D has t max |v_j| in the place of ||v||^2 / 2, which is off by t ||dv|| at most.
+**l1 ball** (``regularizers.L1Ball``): D contains t max |v_j| instead of ||v||^2 / 2, with an error of at most t ||dv||.
 
-**Elastic net** (``regularizers.ElasticNet``): ||w||^2 / 2 of P has l1 ||w||_1 beside it, a sum of terms as positive;
-||v||^2 / 2 of D is ||soft(v)||^2 / 2, whose slope is soft(v): all of the above holds with soft(v) for v but in dv, as
-D(a) is the least of a function of w that is strongly convex around soft(v).
+**Elastic net** (``regularizers.ElasticNet``): P contains l1 ||w||_1 besides ||w||^2 / 2, which is also a sum of
+positive terms. D contains ||soft(v)||^2 / 2 instead of ||v||^2 / 2, with the gradient soft(v). All of the above holds
+with soft(v) for v, except in dv, since D(a) is the minimum of a function of w that is strongly convex around soft(v).
 
-The logistic loss has no such k: sum_i C_i |l'(m_i)| <= sharpness L, and sum a_i <= sum C_i are what is known then.
+The logistic loss has no such k. sum_i C_i |l'(m_i)| <= sharpness L and sum a_i <= sum C_i are used instead.
 
-**All classes together**: a margin is off by two decision values, each at most by what max_k |w_kj| allows. With b_i for
-a_i all of the above holds; the w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and lengths of vectors >= 0 are no
-more than that of their sum: dv is twice as long.
+**Multinomial problems**: a margin has the errors of two decision values, each bounded by means of max_k |w_kj|. All of
+the above holds with b_i for a_i. The w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and the norm of a vector >= 0
+is at most that of a sum that contains it, so that the bound of dv doubles.
 
-**One class with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i, P is a sum of terms of both signs,
-whose absolute values are to be given in its place, and the weights of rows are known. So it is of two classes by nu
-(``solvers.nu``), with margins in units of rho.
+**One-class problems with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i. P is a sum of terms of both
+signs; the sum of their absolute values must be given instead of P. The weights of rows are known. The same holds for
+two classes with nu (``solvers.nu``), with margins in units of rho.
 
-**Numbers** t_i: m_i = f_i - t_i is off by u |m_i| more, and |l'| |m| <= 2 l + e |l'|, e the width that costs nothing: M
-u e + 2 u P. D has a sum of a_i t_i, which rounding moves by (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|: with
-F >= the root of the mean f_i^2
+**Regression** with targets t_i: m_i = f_i - t_i has a further error of u |m_i|, and |l'| |m| <= 2 l + e |l'|, where e
+is the half-width of the interval with loss 0: this adds M u e + 2 u P. D contains the sum of a_i t_i with a rounding
+error of (n + 8) u sum |a_i| |t_i|, and |t_i| <= |m_i| + |f_i|. With F >= the root of the mean f_i^2
 
     sum |a_i| |f_i| <= H F,
     sum |a_i| |m_i| <= P + e sum C_i in a box,
-                       sqrt(2 b Q (4 P / b + 2 e^2 sum C_i)) without corners, as m^2 <= 4 l / b + 2 e^2;
+                       sqrt(2 b Q (4 P / b + 2 e^2 sum C_i)) without kinks, as m^2 <= 4 l / b + 2 e^2;
 
 and P_0 = sum C_i l(-t_i) is at most P + e sum C_i + M F in a box, 4 P + 2 b e^2 sum C_i + b C n max s F^2 without
-corners.
+kinks.
 
-All that is proved. **To first order** only: rows that were scaled in float32, or features of a kernel, are themselves
-off; P then changes by what margins are off by, M d, and D by v.dv, at most M (sum_j |w_j| r_j + ||v - w|| |r|) u', u'
-what an entry is off by; ||v - w|| <= 2 sqrt(P - D). And where rows have weights of their own, of which no sum is known,
-r_j = max |x_ij|, M = H = 8 P / k (at an optimum k sum a_i <= 2 L + ||w||^2) and P_0 = 1000 P.
+All of this is proved. The following only holds **to first order**: rows that were scaled in float32, or features of a
+kernel, have errors themselves. P then changes by M d because of the errors of margins, and D by v.dv, at most
+M (sum_j |w_j| r_j + ||v - w|| |r|) u', where u' is the relative error of an entry, and ||v - w|| <= 2 sqrt(P - D). If
+rows have weights whose sums are not known, r_j = max |x_ij|, M = H = 8 P / k (at an optimum k sum a_i <= 2 L + ||w||^2)
+and P_0 = 1000 P are used.
 """
 
 from __future__ import annotations
@@ -79,15 +81,15 @@ from streamsvm.types.problem import has_box
 UNIT = 2.0**-53
 """Unit roundoff of float64."""
 SHARE = 0.1
-"""Where rounding can be more than this share of the tolerance, the evaluation is repeated in float64."""
+"""If the rounding error can exceed this fraction of the tolerance, the evaluation is repeated in float64."""
 COARSE = 2.0**-23
 """Relative error of an entry that was centered and scaled in float32: two roundings."""
 OWN = 8
-"""Roundings of a row's own term: loss, weight, label."""
+"""Number of roundings in the term of a row: loss, weight, label."""
 
 
 class RowWeights(NamedTuple):
-    """What is known of the weights s_i of the rows of a problem."""
+    """Sums over the weights s_i of the rows of a problem."""
 
     total: float
     """sum s_i."""
@@ -98,95 +100,94 @@ class RowWeights(NamedTuple):
 
 
 class VectorSum(NamedTuple):
-    """How v came to be."""
+    """How v was computed, which determines its rounding error."""
 
     updates: int
     """T."""
     running: bool
-    """Whether steps have changed it, each of which raised D; else it is a sum of terms."""
+    """Whether v is the result of steps each of which increased D; otherwise it is a sum of terms."""
     spread: float
     """|r|."""
 
 
 def reach_of_weights(w: Float64) -> Float64:
-    """Return what stands for |w_j| (p,) where margins are bounded, of weights (p,) or of classes together (classes, p).
+    """Return the numbers (p,) that replace |w_j| in bounds of margins, for weights (p,) or multinomial weights
+    (classes, p).
 
-    Of these a margin is the difference of two decision values, each off by what max_k |w_kj| allows for.
+    A multinomial margin is the difference of two decision values, whose errors are bounded by means of max_k |w_kj|.
     """
     return np.abs(w) if w.ndim == 1 else 2.0 * np.abs(w).max(axis=0)
 
 
 def two_sum_terms(rows: int) -> int:
-    """Return T of a sum of n terms of which what rounding takes is summed too (``rows.CSR.add_row``).
+    """Return T of a compensated sum of n terms (``rows.CSR.add_row``).
 
-    Each product is off by u of itself and the result by u; of n corrections, each at most u sum |a_i x_ij|, the sum is
-    off by n u times n times that (Higham, section 4.3). Two more for sums and differences of such vectors.
+    Each product has a relative error of u, and so has the result. The sum of n corrections, each at most
+    u sum |a_i x_ij|, has an error of n u times n times that (Higham, section 4.3). Two more roundings are for sums and
+    differences of such vectors.
     """
     return 4 + math.ceil(rows * rows * UNIT)
 
 
 def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return M; ``weights`` None: rows have weights of their own, of which nothing is known. Of numbers
-    something is.
-    """
+    """Return M. ``weights`` None: rows have weights whose sums are not known, which is not possible for regression."""
     if weights is None:
         return 8.0 * primal / _width(problem)
-    found = [_steepest(problem) * problem.C * math.sqrt(problem.rows * weights.squares)]
+    bounds = [_max_slope(problem) * problem.C * math.sqrt(problem.rows * weights.squares)]
     if problem.loss.smooth():
-        found.append(math.sqrt(2.0 * _bend(problem) * primal * problem.C * problem.rows * weights.largest))
-    return min(found)
+        bounds.append(math.sqrt(2.0 * _max_curvature(problem) * primal * problem.C * problem.rows * weights.largest))
+    return min(bounds)
 
 
 def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return the most that sum a_i can be at the optimum: k sum a_i <= 2 L + ||w||^2 = 2 P, where a margin k costs
-    nothing; or M.
-    """
-    found, k = steepness(problem, primal, weights), threshold(problem.loss)
+    """Return an upper bound of sum a_i at the optimum: M, or 2 P / k, as k sum a_i <= 2 L + ||w||^2 = 2 P."""
+    M, k = steepness(problem, primal, weights), threshold(problem.loss)
     total = problem.regularizer.sum_of_dual(weights.total if weights else math.inf)
     if total is not None:
-        return min(found, total)
+        return min(M, total)
     if problem.loss.numeric() or not math.isfinite(k):
-        return found
-    return min(found, 2.0 * primal / k)
+        return M
+    return min(M, 2.0 * primal / k)
 
 
 def root_pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
-    """Return the most that sqrt(sum a_i^2) can be there: sum a_i max a_i in a box, sum a_i^2 <= 2 b C max s P without
-    corners; or sum a_i.
+    """Return an upper bound of sqrt(sum a_i^2) at the optimum: sum a_i^2 <= sum a_i max a_i in a box,
+    sum a_i^2 <= 2 b C max s P without kinks, and sqrt(sum a_i^2) <= sum a_i.
     """
-    found, largest = [pull_at_optimum(problem, primal, weights)], problem.C * (weights.largest if weights else math.inf)
+    largest = problem.C * (weights.largest if weights else math.inf)
+    bounds = [pull_at_optimum(problem, primal, weights)]
     if has_box(problem.loss):
-        found.append(math.sqrt(found[0] * _steepest(problem) * largest))
+        bounds.append(math.sqrt(bounds[0] * _max_slope(problem) * largest))
     if problem.loss.smooth():
-        found.append(math.sqrt(2.0 * _bend(problem) * largest * primal))
-    return min(found)
+        bounds.append(math.sqrt(2.0 * _max_curvature(problem) * largest * primal))
+    return min(bounds)
 
 
 def rounding_of_primal(problem: Problem, primal: float, off: float, weights: RowWeights | None) -> float:
-    """Return how far P can be off where margins are by ``off``, d above."""
+    """Return a bound of the rounding error of P if margins have errors of ``off`` (d above)."""
     if problem.loss.numeric():
         off = 2.0 * off + UNIT * threshold(problem.loss)
-    found = steepness(problem, primal, weights) * off + _sums(problem) * primal
+    error = steepness(problem, primal, weights) * off + _sums(problem) * primal
     if not problem.loss.smooth():
-        return found
-    most = weights.largest if weights else 1.0
-    return found + 0.5 * _bend(problem) * problem.C * problem.rows * most * off * off
+        return error
+    largest = weights.largest if weights else 1.0
+    return error + 0.5 * _max_curvature(problem) * problem.C * problem.rows * largest * off * off
 
 
 def rounding_of_few(problem: Problem, primal: float, off: float, weight: float) -> float:
-    """Return the same in a box, where only rows with sum C_i = ``weight`` can cost something, and no margin is off by
-    more than ``off``.
+    """Return a bound of the rounding error of P in a box, if only rows with sum C_i = ``weight`` can have a positive
+    loss, and no margin has an error above ``off``.
     """
-    return _steepest(problem) * off * weight + _sums(problem) * primal
+    return _max_slope(problem) * off * weight + _sums(problem) * primal
 
 
 def rounding_of_dual(
     problem: Problem, found: Certificate, v: VectorSum, weights: RowWeights | None, size: float = 0.0
 ) -> float:
-    """Return how far D can be off, of given rows; ``size`` is F, which counts where the target is a number."""
+    """Return a bound of the rounding error of D for exact rows. ``size``: F, for regression."""
     primal = abs(found.primal)
     length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(found.primal - found.dual, 0.0))
-    heavy, total = _mass(problem, primal, 0.5 * length * length, weights)
+    heavy, total = _bound_dual_sums(problem, primal, 0.5 * length * length, weights)
     if problem.loss.numeric():
         assert weights is not None  # they are counted
         total += _products(problem, primal, 0.5 * length * length, weights) + heavy * size
@@ -199,16 +200,16 @@ def rounding_of_dual(
 
 
 def _products(problem: Problem, primal: float, most: float, weights: RowWeights) -> float:
-    """A bound of sum |a_i| |m_i| of residuals; ``most`` is Q."""
+    """Return a bound of sum |a_i| |m_i| for residuals m_i; ``most``: Q."""
     width, total = threshold(problem.loss), problem.C * weights.total
     if has_box(problem.loss):
         return primal + width * total
-    b = _bend(problem)
+    b = _max_curvature(problem)
     return math.sqrt(2.0 * b * most * (4.0 * primal / b + 2.0 * width * width * total))
 
 
 def _first_primal(problem: Problem, primal: float, weights: RowWeights | None, size: float) -> float:
-    """P_0, or a bound of it."""
+    """Return P_0, or an upper bound of it."""
     if weights is None:
         return 1e3 * primal
     if not problem.loss.numeric():
@@ -216,19 +217,19 @@ def _first_primal(problem: Problem, primal: float, weights: RowWeights | None, s
     width, total = threshold(problem.loss), problem.C * weights.total
     if has_box(problem.loss):
         return primal + width * total + steepness(problem, primal, weights) * size
-    b = _bend(problem)
+    b = _max_curvature(problem)
     return 4.0 * primal + 2.0 * b * width * width * total + b * problem.C * problem.rows * weights.largest * size * size
 
 
 def _sums(problem: Problem) -> float:
-    """What a sum over rows and one over weights are off by, relative to P; a residual is one rounding more, which
-    counts twice.
+    """Return the relative error of P due to the sums over rows and over weights. A residual is one further rounding,
+    which counts twice.
     """
     return (problem.rows + problem.components + OWN + 2 * problem.loss.numeric()) * UNIT
 
 
-def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
-    """Return H, and a bound of sum a_i; ``most`` is Q, which bounds ||v||^2 / 2 too."""
+def _bound_dual_sums(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
+    """Return H, and an upper bound of sum a_i; ``most``: Q, which also bounds ||v||^2 / 2."""
     k, steep = _width(problem), steepness(problem, most, weights)
     if weights is None:
         return steepness(problem, primal, None), steepness(problem, primal, None)
@@ -236,22 +237,24 @@ def _mass(problem: Problem, primal: float, most: float, weights: RowWeights | No
         ends = problem.loss.quadratic() and not problem.loss.numeric()
         fixed = problem.regularizer.sum_of_dual(weights.total)
         total = fixed if fixed is not None else min((primal + most) / k, steep) if ends else steep
-        return min(steep, math.sqrt(problem.rows * _steepest(problem) * problem.C * weights.largest * total)), total
-    total = math.sqrt(2.0 * _bend(problem) * most * problem.C * weights.total)
+        return min(steep, math.sqrt(problem.rows * _max_slope(problem) * problem.C * weights.largest * total)), total
+    total = math.sqrt(2.0 * _max_curvature(problem) * most * problem.C * weights.total)
     return steep, total
 
 
 def _width(problem: Problem) -> float:
-    """The margin k; for the logistic loss, which has no end, 1 / sharpness = 1 / (4 b): there -l' <= l / k."""
+    """Return k; for the logistic loss, which is positive everywhere, 1 / sharpness = 1 / (4 b), for which -l' <= l /
+    k.
+    """
     end = threshold(problem.loss)
-    return end if math.isfinite(end) else 0.25 / _bend(problem)
+    return end if math.isfinite(end) else 0.25 / _max_curvature(problem)
 
 
-def _steepest(problem: Problem) -> float:
-    """The largest |l'| there is, g; inf without a box."""
+def _max_slope(problem: Problem) -> float:
+    """Return g, the largest |l'|; inf without a box."""
     return max(problem.loss.upper(1.0), -lower(problem.loss, 1.0))
 
 
-def _bend(problem: Problem) -> float:
-    """The largest second derivative of the loss, b."""
+def _max_curvature(problem: Problem) -> float:
+    """Return b, the largest second derivative of the loss."""
     return 1.0 / problem.loss.curvature(1.0)

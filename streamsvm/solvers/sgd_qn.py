@@ -1,20 +1,22 @@
-"""SGD-QN: stochastic sub-gradient descent with a diagonal matrix that follows the curvature, of the loss too.
+"""SGD-QN: stochastic sub-gradient descent with a diagonal matrix that estimates the curvature, that of the loss
+included.
 
 Bordes, Bottou and Gallinari, JMLR 10, 2009, and their erratum, JMLR 11, 2010: ``compute.passes.sgd_qn``.
 
-**Start.** t_0 decides how long the first steps are. Powers of ten from ``skip`` on are tried on the first rows of the
-first block, one pass each, as the authors do, and the one that leaves the least objective there is taken. A warm start
-counts as one epoch at least.
+**Start.** t_0 determines the length of the first steps. As in the paper, powers of ten from ``skip`` on are tried on
+the first rows of the first block, with one pass over these rows each, and the t_0 with the least objective is used. A
+warm start counts as at least one pass.
 
-**Skip.** A step of all columns costs as much as 16 columns a row, the same for dense rows and sparse.
+**Skip.** Steps of all columns are made so rarely that they cost as much as 16 columns per row, for dense and for sparse
+rows.
 
-**Weights.** As in ``solvers.stochastic``: a row's loss carries s_i, a row is one unit of time.
+**Weights.** As in ``solvers.stochastic``: the loss of row i has the weight s_i, and a row is one time step.
 
-**Certificate.** The slopes met in a pass are a dual point (``solvers.stochastic``); the candidate is the mean of
-w over passes that favors the late ones, where the authors look at the last w.
+**Certificate.** The slopes at the visits of a pass are a dual point (``solvers.stochastic``). The candidate is the mean
+of w over passes with larger weights for late passes; the authors use the last w.
 
-**Merge.** H w is to H what a is to lambda t in ``solvers.stochastic``, and is merged like it: the copies' contributions
-to H and to H w are added.
+**Merge.** H w and H are merged like a and lambda t in ``solvers.stochastic``: the copies' contributions to H and to H w
+are added.
 """
 
 from __future__ import annotations
@@ -44,63 +46,65 @@ from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, P
 from streamsvm.types.state import Own, Total, clear_totals, merge_states
 
 LEAST_SKIP, COLUMNS_PER_ROW = 16, 16
-"""Rows between two steps of all columns: the authors' number for dense rows, or more where columns are many."""
+"""Number of rows between two steps of all columns: the first number, that of the authors for dense rows, or the number
+of columns divided by the second one, whichever is larger."""
 TRIALS = 10
-"""Values of t_0 that are tried, each ten times the one before."""
+"""Number of values of t_0 that are tried, each ten times the previous one."""
 
 
 @saved_as("sgd_qn.state")
 @dataclass(slots=True)
 class SGDQNState(AveragedState):
-    """Arrays (columns + 1,) float64; the sums are those of the pass under way."""
+    """The state of ``SGDQN``. Arrays are (columns + 1,) float64."""
 
     problem: Problem
-    """What is solved: loss, C, the number of rows and columns, the weights to start from."""
     w: Own[Float64]
     """The weights."""
     H: Own[Float64]
-    """The diagonal of the matrix; 0: no row has been seen."""
+    """The diagonal of the matrix; 0 before the first row."""
     w_before: Float64
     """w at the start of the pass."""
     H_before: Float64
     """H at the start of the pass."""
     past: Own[Float64]
-    """The weights before they shrank the last time."""
+    """The weights before the last step of all columns, which shrinks them."""
     total: Total[Float64]
-    """Sum of ``samples`` values of w."""
+    """The sum of ``samples`` values of w in this pass."""
     v: Total[Float64]
-    """sum b_i y_i x_i over the rows of the pass; C b_i are its dual variables."""
+    """sum b_i y_i x_i over the rows of the pass. The C b_i are its dual variables."""
     averaged: Total[AveragedCertificate]
-    """Candidate and dual bound, and what the candidate was found to be worth."""
     rows: Own[int] = 0
-    """Rows since w shrank the last time."""
+    """Number of rows since the last step of all columns."""
     due: Own[bool] = False
-    """Whether the next row measures the curvature."""
+    """Whether the curvature is measured at the next row."""
     samples: Total[int] = 0
-    """How many values of w are in ``total``."""
+    """Number of values of w in ``total``."""
     linear: Total[float] = 0.0
     """sum b_i (1 - conjugate'(0)) over the rows of the pass."""
     quadratic: Total[float] = 0.0
-    """sum s_i conjugate(b_i / s_i, 1) less its linear part, over the rows of the pass."""
+    """sum s_i conjugate(b_i / s_i, 1) without its linear part, over the rows of the pass."""
     losses: Total[float] = 0.0
-    """sum s_i l(m_i) with the w each row met in the pass; C times this estimates the loss sum of P."""
+    """sum s_i l(m_i), with the w at the visit of each row in this pass. C times it estimates the loss sum of P."""
 
 
 @dataclass(frozen=True, slots=True)
 class SGDQN(AveragedSolver):
-    """Settings of stochastic gradient descent with a diagonal matrix."""
+    """Stochastic gradient descent with a diagonal matrix (SGD-QN)."""
 
     skip: Annotated[
         int, Option("Rows between two steps of all columns. 0: by the number of columns.", bounds=Bounds(least=0))
     ] = 0
     t0: Annotated[
         float,
-        Option("Rows by which the clock is ahead at the start. 0: by trials on a sample.", bounds=Bounds(least=0)),
+        Option(
+            "First value of the step counter; larger values mean shorter first steps. 0: by trials on a sample.",
+            bounds=Bounds(least=0),
+        ),
     ] = 0.0
-    sample: Annotated[int, Option("Rows of the sample that t0 is found with.", bounds=Bounds(least=1))] = 1000
+    sample: Annotated[int, Option("Rows of the sample on which values of t0 are tried.", bounds=Bounds(least=1))] = 1000
     losses: ClassVar[LossRequirement] = LossRequirement(box=True)
-    """Slopes are bounded: of others first steps must be so short that the matrix, which only grows, ends them too
-    soon."""
+    """Losses with bounded slopes. With unbounded slopes the first steps would have to be very short, and the matrix,
+    which only grows, would make later steps too short."""
 
     def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {"t0 is given": ("sample",) if self.t0 else ()}
@@ -110,13 +114,13 @@ class SGDQN(AveragedSolver):
         return Cost(fixed=16 * 8 * (problem.columns + 1))
 
     def start(self, problem: Problem) -> SGDQNState:
-        """Begin at w = 0 or the warm weights; H is set by the first block."""
+        """Return the state at w = 0 or at the warm-start weights. The first block sets H."""
         w, zero = problem.first_weights(), np.zeros(problem.columns + 1)
         arrays = (w, zero, w.copy(), zero.copy(), zero.copy(), zero.copy(), zero.copy())
         return SGDQNState(problem, *arrays, start_certificate(problem))
 
     def visit(self, state: SGDQNState, block: Block) -> None:
-        """Take steps through the block's rows in their order, and evaluate the candidate where that is due."""
+        """Make steps for the rows of the block in their order, and evaluate the candidate if it is due."""
         evaluate_candidate(state.averaged, block)
         if state.averaged.evaluates_only:
             return
@@ -135,14 +139,14 @@ class SGDQN(AveragedSolver):
         return self.skip or max(LEAST_SKIP, len(state.w) // COLUMNS_PER_ROW)
 
     def _try_clocks(self, state: SGDQNState, block: Block) -> float:
-        """Return the t_0 that does best on a sample of the first block."""
+        """Return the t_0 with the least objective on a sample of the first block."""
         p, order = state.problem, block.order[: self.sample]
         least = float(self._skip(state) if p.warm is None else max(self._skip(state), p.rows))
         tried = [least * 10.0**k for k in range(TRIALS)]
         return min(tried, key=lambda t: self._objective_after(state, block.labeled, order, t))
 
     def _objective_after(self, state: SGDQNState, given: Labeled, order: Int32, t: float) -> float:
-        """Return lambda/2 ||w||^2 and the mean loss of the sample after a pass over it that begins at t_0 = t."""
+        """Return lambda/2 ||w||^2 plus the mean loss of the sample, after a pass over it that starts with t_0 = t."""
         p, w, scratch = state.problem, state.w.copy(), np.zeros((4, len(state.w)))
         at = Moving(w, np.full_like(w, state.lam * t), *scratch)
         sgd_qn_pass(given, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
@@ -152,7 +156,9 @@ class SGDQN(AveragedSolver):
         return found + 0.5 * state.lam * float(w @ w)
 
     def finish(self, state: SGDQNState) -> Certificate:
-        """Close the pass: a dual bound of its slopes, an estimate of the primal, and the next candidate."""
+        """End the pass: update the dual bound by its slopes, and the candidate. Return the certificate with an estimate
+        of P.
+        """
         averaged, C, w = state.averaged, state.problem.C, state.w
         if averaged.evaluates_only:
             return close_certificate(averaged, averaged.primal)
@@ -166,7 +172,7 @@ class SGDQN(AveragedSolver):
         return certificate
 
     def merge(self, states: list[SGDQNState]) -> SGDQNState:
-        """Add the parts' contributions to H and H w, and what they summed up."""
+        """Add up the parts' contributions to H and H w, and their sums."""
         if len(states) == 1:
             return states[0]
         first = states[0]

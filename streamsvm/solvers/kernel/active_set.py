@@ -1,9 +1,9 @@
-"""The active set method for the kernel machine with a free bias, SVM-QP: few rows, their Gram matrix in memory, exact.
+"""The active-set method for kernel machines with a free bias (SVM-QP): an exact solver for few rows, with their Gram
+matrix in memory.
 
-The first pass gathers the rows. When it ends, pairs of rows are optimized to about the optimum
-(``compute.passes.smo``), and rows are exchanged from there on (``active_set_qp``). P and D are those of the rows
-gathered, in the arithmetic of certificates (``kernel/rounding.py``); the second pass writes the dual variables to their
-rows.
+The first pass gathers the rows. After it, pairs of rows are optimized to approximately the optimum
+(``compute.passes.smo``), and then rows are exchanged (``active_set_qp``). P and D are computed on the gathered rows, in
+the arithmetic of certificates (``kernel/rounding.py``). The second pass writes the dual variables to their rows.
 """
 
 from __future__ import annotations
@@ -47,70 +47,70 @@ from streamsvm.types import (
 from streamsvm.types.state import Seen, Total
 
 START_VIOLATION = 1e-3
-"""Pairs are optimized to this violation, in margins."""
+"""The violation to which pairs are optimized, in units of the margin."""
 MAX_PAIRS = 10_000_000
-"""Pairs that are moved at most."""
+"""Maximum number of pair steps."""
 MATRIX_BYTES = 24
-"""Bytes per entry of the Gram matrix: itself, a copy while it is made symmetric or has a ridge, the factor's where all
-rows are free."""
+"""Bytes per entry of the Gram matrix: the matrix, a copy while it is made symmetric or has a ridge, and the factor if
+all rows are free."""
 
 
 @saved_as("active_set.kernel_state")
 @dataclass(slots=True)
 class KernelActiveSetState:
-    """The rows until the first pass is closed; then the rows, their dual variables and the certificate of these."""
+    """The state of ``KernelActiveSet``: the rows, and after the first pass their dual variables and the certificate."""
 
     problem: Problem
     gatherer: Total[Gatherer] = field(default_factory=Gatherer)
-    """The rows of the first pass."""
+    """Gathers the rows in the first pass."""
     rows: GatheredRows | None = None
-    """All rows that count; None before they are known."""
+    """All rows with a positive weight; None before the end of the first pass."""
     reach: Seen[Reach | None] = None
     """The reach of the rows."""
     a: Float64 = field(default_factory=lambda: np.empty(0))
     """(n,) the dual variables of ``rows``, with y'a = 0."""
     intercept: float = 0.0
-    """The free intercept that goes with ``a``."""
+    """The free intercept for ``a``."""
     solved: bool = False
-    """Whether ``a`` is the optimum, to rounding."""
+    """Whether ``a`` is the optimum up to rounding."""
     certificate: Certificate | None = None
-    """That of ``a`` and ``intercept``; None before they are known."""
+    """The certificate of ``a`` and ``intercept``; None before the end of the first pass."""
     deadline: float = np.inf
-    """The moment of ``time.perf_counter`` at which work in memory ends."""
+    """The time of ``time.perf_counter`` at which work in memory must stop."""
     ending: bool = False
-    """Whether the pass is the last one: rows stay as its certificate says."""
+    """Whether this is the last pass, after which ``a`` must not change any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class KernelActiveSet(Solver[KernelActiveSetState]):
-    """The method, which has no settings."""
+    """The active-set method for kernel machines with a free bias."""
 
     row_state: ClassVar[tuple[RowState, ...]] = (RowState(DUAL, "float64"),)
-    """The dual variable of every row, once they are known."""
+    """The dual variable of every row, after the problem is solved."""
     shuffled: ClassVar[bool] = False
-    """False: no step is taken while rows are read, so that their order does not matter."""
+    """False: no step is made while rows are read, so their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement(quadratic=True)
-    """The conjugate must be a parabola or a line: with the set of free rows given, the optimum is that of a linear
-    system."""
+    """The conjugate must be quadratic or linear: given the set of free rows, the optimum solves a linear system."""
     free_bias: ClassVar[bool] = True
-    """True: the intercept is no constant feature and costs nothing, hence y'a = 0."""
+    """True: the intercept is not regularized, hence y'a = 0."""
     max_support: ClassVar[int] = 0
-    """0: the model has whatever rows the optimum has."""
+    """0: the model has all support rows of the optimum."""
     exact_kernel: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
-        """Return the bytes of all rows, twice while they are joined, and of matrices of all rows."""
+        """Return the bytes of all rows, twice while they are concatenated, and of the matrices of all rows."""
         rows = problem.rows
-        held = COPIES_WHILE_JOINED * rows * (bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ARRAY_BYTES)
+        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + ARRAY_BYTES
+        matrices = MATRIX_BYTES * rows * rows + system_bytes(rows)
         return Cost(
-            fixed=held + MATRIX_BYTES * rows * rows + system_bytes(rows) + scratch_bytes(layout.columns),
+            fixed=COPIES_WHILE_JOINED * rows * row + matrices + scratch_bytes(layout.columns),
             per_row=8,
             per_block_row=16,
         )
 
     def start(self, problem: Problem) -> KernelActiveSetState:
-        """Begin with nothing in memory."""
+        """Return the state without rows."""
         return KernelActiveSetState(problem)
 
     def visit(self, state: KernelActiveSetState, block: Block) -> None:
@@ -125,37 +125,37 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
             block.rows[DUAL][places] = state.a[part]
 
     def set_deadline(self, state: KernelActiveSetState, moment: float) -> None:
-        """Exchange rows until that moment; the solution is what is feasible then."""
+        """Stop exchanging rows at ``moment``. The dual variables are feasible at any time."""
         state.deadline = moment
 
     def finish(self, state: KernelActiveSetState) -> Certificate:
-        """Close the pass: the first one by solving the problem, the second one with the certificate of its solution.
+        """Solve the problem after the first pass; return the certificate of its solution after later passes.
 
-        Where another pass follows, exchange more rows, as far as time allows; the certificate returned is that of
-        before.
+        If the gap is still too large and another pass follows, exchange more rows as far as time allows. The returned
+        certificate is that before these exchanges.
         """
         if state.rows is None:
             rows = state.gatherer.join()
             state.rows, state.a = rows, np.zeros(len(rows.y))
             self._solve(state, rows)
-            assert state.certificate is not None  # it is known as soon as the rows are
-            return replace(state.certificate, exact=False)  # the dual variables are yet to be written to the rows
+            assert state.certificate is not None  # ``_solve`` has set it
+            return replace(state.certificate, exact=False)  # the dual variables are not yet written to the rows
         assert state.certificate is not None
-        found = state.certificate
-        if not (state.solved or state.ending) and found.gap > state.problem.tolerance:
+        certificate = state.certificate
+        if not (state.solved or state.ending) and certificate.gap > state.problem.tolerance:
             self._solve(state, state.rows)
-        return found
+        return certificate
 
     def _solve(self, state: KernelActiveSetState, rows: GatheredRows) -> None:
-        """Exchange rows from ``a`` on; the first time, from where pairs of rows lead."""
+        """Exchange rows, starting from ``a``; the first time, starting from the result of pair steps."""
         problem = state.problem
         form = certified_form(choose_form(problem), state.reach)
         K = gram(rows.X, form.kernel, form.columns, form.arithmetic).astype(np.float64, copy=False)
-        K += K.T  # tiles are products, and two entries that are the same may differ in their last bits
+        K += K.T  # make K symmetric: entries are computed in tiles, and K_ij and K_ji may differ in their last bits
         K *= 0.5
         C = problem.C * rows.s.astype(np.float64)
         terms, loss = dual_terms_of_sides(problem.loss, rows.y, C), problem.loss
-        if not state.a.any() and not loss.numeric():  # for regression a pair would have four sides
+        if not state.a.any() and not loss.numeric():  # pair steps do not support the two sides of regression
             state.a = _optimize_pairs(K, terms, state.deadline)
         sides = split_sides(loss, state.a)
         method = ActiveSetMethod(terms, space_of_sides(loss, GramSpace(K)), sides, free_bias=True)
@@ -166,12 +166,12 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
         state.certificate = _certificate(state, method, form, C)
 
     def certify(self, state: KernelActiveSetState) -> None:
-        """Make the pass the last one: it leaves the dual variables as its certificate says."""
+        """Make the next pass the last one, after which the dual variables do not change."""
         state.ending = True
 
     def solution(self, state: KernelActiveSetState) -> SupportSolution:
-        """Return the support rows and the intercept. Raises UsageError where no pass, or no time, was left to find them
-        in.
+        """Return the support rows and the intercept. Raises UsageError if there were too few passes or too little time
+        to find support rows, and DataError if all dual variables of the optimum are 0.
         """
         rows = state.rows
         if rows is None:
@@ -193,7 +193,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
 
 
 def _optimize_pairs(K: Float64, terms: DualTerms, deadline: float) -> Float64:
-    """Return feasible dual variables (n,) near the optimum: x = y a, pair by pair, from 0."""
+    """Return feasible dual variables (n,) near the optimum, by pair steps in x = y a from 0."""
     y, z, curvature, upper = terms
     x, low, high = np.zeros(len(y)), np.where(y > 0.0, 0.0, -upper), np.where(y > 0.0, upper, 0.0)
     v = y * z
@@ -206,7 +206,7 @@ def _optimize_pairs(K: Float64, terms: DualTerms, deadline: float) -> Float64:
 
 
 def _certificate(state: KernelActiveSetState, method: ActiveSetMethod, form: Form, C: Float64) -> Certificate:
-    """Return P and D of the present a and intercept, and a bound of their rounding."""
+    """Return P and D of the current a and intercept, and a bound of their rounding errors."""
     problem, rows, loss = state.problem, state.rows, state.problem.loss
     assert rows is not None  # they were gathered for the method
     signs, f = problem.kind.signs(rows.y), method.at.f[: len(rows.y)]
