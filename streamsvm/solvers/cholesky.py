@@ -1,22 +1,24 @@
-"""Cholesky factors: of a whole matrix, in blocks; of one that rounding has left indefinite; and of one whose rows come
-and go.
+"""Cholesky factors: of a matrix, in blocks; of a matrix that rounding has made indefinite; and of a matrix to which
+rows are added and from which they are removed.
 
-**Triangular systems** and factors in blocks, of numpy alone:
+**Triangular systems** and factors in blocks, with numpy alone:
 
 L Z = B with L lower triangular (p, p), B (p, q), by forward substitution over blocks of rows k:
 
     Z_k = L_kk^-1 (B_k - sum_{j < k} L_kj Z_j),
 
-and L' Z = B backward in the same way (Golub and Van Loan, Matrix Computations, 3.1.4). Nearly all of it is one product
-a block. scipy.linalg has both too; to import it takes a quarter of a second of every fit, and a second BLAS with it.
+and L' Z = B by backward substitution (Golub and Van Loan, Matrix Computations, 3.1.4). Nearly all of the work is one
+product per block. scipy.linalg has both, but importing it would take a quarter of a second in every fit, and load a
+second BLAS.
 
-A = L L' column by column of blocks: with A_kk and what is below it,
+A = L L' is computed by columns of blocks: with A_kk and the blocks below it,
 
     P = A_{>=k, k} - sum_{j < k} L_{>=k, j} L_kj',    L_kk L_kk' = P_k,    L_{>k, k} = P_{>k} L_kk^-T  (4.2.6, there),
 
-where idle threads take strips of the rows of P. L_kk is inverted, so that all is products: 1,000 columns take 60 % of
-what numpy's factorization takes, on one thread. What it costs is an error of cond(L_kk) units of rounding, at most the
-root of the matrix's own condition: nothing to products in float32, which matrices of so many columns are made of.
+where threads compute strips of the rows of P in parallel. L_kk is inverted, so that all work is in products: 1,000
+columns take 60 % of the time of numpy's factorization on one thread. The inversion adds an error of cond(L_kk) units of
+rounding, at most the root of the condition number of the matrix. That is small compared with the errors of float32
+products, from which matrices of so many columns are computed.
 
 **Updates by a row** (``UpdatedFactor``): k^2 operations (``compute.passes.cholesky``).
 """
@@ -34,35 +36,37 @@ from streamsvm.compute.threading import in_strips
 from streamsvm.rows import Float64
 
 BLOCK = 64
-"""Rows of a block: few enough for a dense solution of its own, and enough for products."""
+"""Number of rows of a block: small enough for a direct solution, and large enough for efficient products."""
 STRIP = 256
-"""Rows of a strip; a strip is a product of its own, whoever makes it. So many columns or fewer are factorized as a
-whole."""
+"""Number of rows of a strip, which is one product whatever thread computes it. Matrices of at most this many columns
+are factorized as a whole."""
 LEAST_SHARE = 1e-14
-"""Share of itself by which a diagonal grows first: some units of rounding."""
+"""The first relative increase of a diagonal: some units of rounding."""
 FIRST_ROOM = 64
-"""Rows that an ``UpdatedFactor`` has room for at first; it doubles."""
+"""Number of rows for which an ``UpdatedFactor`` has room at first. The room is doubled when necessary."""
 DEPENDENT = 1e-11
-"""A pivot that is this share of its diagonal entry is 0: the row depends on those before it."""
+"""Pivots below this fraction of their diagonal entry count as 0: the row depends linearly on those before it."""
 
 
 def cholesky(matrix: Float64) -> Float64:
-    """Return L of ``matrix`` = L L', symmetric (p, p), of which the lower triangle is looked at. Raises LinAlgError."""
+    """Return L of the symmetric ``matrix`` = L L' (p, p), of which only the lower triangle is used. Raises LinAlgError
+    if it is not positive definite.
+    """
     lower: Float64 = np.zeros_like(matrix)
     if len(matrix) <= STRIP:
         lower[:] = np.linalg.cholesky(matrix)
         return lower
     for start in range(0, len(matrix), BLOCK):
         stop = min(start + BLOCK, len(matrix))
-        mine = lower[start:stop, :start]
-        corner = np.linalg.cholesky(matrix[start:stop, start:stop] - mine @ mine.T)
-        lower[start:stop, start:stop] = corner
-        _write_below_corner(matrix, lower, start, stop)
+        rows = lower[start:stop, :start]
+        diagonal_block = np.linalg.cholesky(matrix[start:stop, start:stop] - rows @ rows.T)
+        lower[start:stop, start:stop] = diagonal_block
+        _compute_below_diagonal(matrix, lower, start, stop)
     return lower
 
 
-def _write_below_corner(matrix: Float64, lower: Float64, start: int, stop: int) -> None:
-    """Write the columns [start, stop) of L below their corner."""
+def _compute_below_diagonal(matrix: Float64, lower: Float64, start: int, stop: int) -> None:
+    """Compute the columns [start, stop) of L below their diagonal block."""
     before, inverse = lower[start:stop, :start].T, np.linalg.inv(lower[start:stop, start:stop]).T
 
     def strip(first: int, last: int) -> None:
@@ -74,47 +78,50 @@ def _write_below_corner(matrix: Float64, lower: Float64, start: int, stop: int) 
 
 
 def solve_lower(lower: Array, right: Float64) -> Float64:
-    """Return Z of ``lower`` Z = ``right``: (p, p), lower triangular, what is above is not looked at; (p,) or (p, q).
+    """Return the solution Z of ``lower`` Z = ``right``, (p,) or (p, q). ``lower`` (p, p) is lower triangular; entries
+    above the diagonal are not used.
 
-    Raises LinAlgError where a number of the diagonal is 0.
+    Raises LinAlgError if an entry of the diagonal is 0.
     """
-    found = right.astype(np.float64, copy=True)
+    Z = right.astype(np.float64, copy=True)
     for start in range(0, len(lower), BLOCK):
         stop = min(start + BLOCK, len(lower))
-        found[start:stop] -= lower[start:stop, :start] @ found[:start]
-        found[start:stop] = np.linalg.solve(np.tril(lower[start:stop, start:stop]), found[start:stop])
-    return found
+        Z[start:stop] -= lower[start:stop, :start] @ Z[:start]
+        Z[start:stop] = np.linalg.solve(np.tril(lower[start:stop, start:stop]), Z[start:stop])
+    return Z
 
 
 def solve_lower_transposed(lower: Array, right: Float64) -> Float64:
-    """Return Z of ``lower``' Z = ``right``; see ``solve_lower``."""
-    found = right.astype(np.float64, copy=True)
+    """Return the solution Z of ``lower``' Z = ``right``; arguments and errors as in ``solve_lower``."""
+    Z = right.astype(np.float64, copy=True)
     for start in reversed(range(0, len(lower), BLOCK)):
         stop = min(start + BLOCK, len(lower))
-        found[start:stop] -= lower[stop:, start:stop].T @ found[stop:]
-        found[start:stop] = np.linalg.solve(np.tril(lower[start:stop, start:stop]).T, found[start:stop])
-    return found
+        Z[start:stop] -= lower[stop:, start:stop].T @ Z[stop:]
+        Z[start:stop] = np.linalg.solve(np.tril(lower[start:stop, start:stop]).T, Z[start:stop])
+    return Z
 
 
 def solve_factorized(lower: Array, right: Float64) -> Float64:
-    """Return x of L L' x = ``right`` (p,), with L = ``lower`` of a Cholesky factorization."""
+    """Return the solution x of L L' x = ``right`` (p,), with the Cholesky factor L = ``lower``."""
     return solve_lower_transposed(lower, solve_lower(lower, right))
 
 
 def factorize(matrix: Float64) -> Callable[[Float64], Float64]:
-    """Return what solves ``matrix`` (p, p) x = right (p,). Raises LinAlgError where it is not positive definite.
+    """Return a function that solves ``matrix`` (p, p) x = right (p,). Raises LinAlgError if it is not positive
+    definite.
 
-    In blocks: one of 8,000 columns as a whole takes many seconds, in which no signal is heard.
+    The factorization works in blocks, since that of a whole matrix of 8,000 columns would take many seconds, during
+    which signals are not handled.
     """
     return partial(solve_factorized, cholesky(matrix))
 
 
 def factorize_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
-    """As ``factorize``, of a matrix that rounding can have left not positive definite: its diagonal then grows by
-    shares of itself.
+    """Return a function like that of ``factorize`` for a matrix that may not be positive definite because of rounding.
+    Its diagonal is then increased step by step.
 
-    What it solves is still a direction in which a convex function falls. Changes the diagonal. Raises LinAlgError where
-    its double does not do.
+    Solutions are still descent directions of a convex function. Changes the diagonal. Raises LinAlgError if doubling
+    the diagonal is not enough.
     """
     diagonal, share = np.diagonal(matrix).copy(), 0.0
     while True:
@@ -128,7 +135,7 @@ def factorize_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
 
 
 class UpdatedFactor:
-    """L of H = L L', to which rows are added and from which they are removed."""
+    """The Cholesky factor L of H = L L', updated when rows are added or removed."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -136,8 +143,8 @@ class UpdatedFactor:
         self._L = np.zeros((FIRST_ROOM, FIRST_ROOM))
 
     def try_add(self, column: Float64, diagonal: float) -> bool:
-        """Add a row with entries ``column`` (k,) and ``diagonal`` of H, unless it depends on the others; return whether
-        it was added.
+        """Add a row with the entries ``column`` (k,) and ``diagonal`` of H, unless it depends linearly on the others.
+        Return whether it was added.
         """
         k = self.size
         if k == len(self._L):
@@ -146,15 +153,15 @@ class UpdatedFactor:
             self._L = grown
         pivot = column.astype(np.float64)
         forward(self._L, k, pivot)
-        left = diagonal - float(pivot @ pivot)
-        if left <= DEPENDENT * diagonal:
+        remainder = diagonal - float(pivot @ pivot)
+        if remainder <= DEPENDENT * diagonal:
             return False
-        self._L[k, :k], self._L[k, k] = pivot, np.sqrt(left)
+        self._L[k, :k], self._L[k, k] = pivot, np.sqrt(remainder)
         self.size += 1
         return True
 
     def remove(self, place: int) -> None:
-        """Remove row and column ``place`` of H."""
+        """Remove the row and column ``place`` of H."""
         remove_row(self._L, self.size, place)
         self.size -= 1
 

@@ -1,8 +1,8 @@
-"""Kinds of problems: what is told apart, and by which weights.
+"""Kinds of problems: one-vs-rest, one-vs-one, regression, one-class and multinomial.
 
-Each kind is a Python class; a problem has a kind beside its loss and its regularizer (``types.problem``). The regularizers
-live with their mathematics: the elastic net and the l1 ball in ``regularizers``, one class with a free offset in
-``one_class``, two classes that find their C by nu in ``nu``.
+Each kind is a Python class. A problem has a kind, a loss and a regularizer (``types.problem``). The regularizers are in
+the modules of their mathematics: the elastic net and the l1 ball in ``regularizers``, one-class with a free offset in
+``one_class``, and the nu-SVM for two classes in ``nu``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OneFunction(Kind):
 @saved_as("kind.one_against_rest")
 @dataclass(frozen=True, slots=True)
 class OneAgainstRest(OneFunction):
-    """A class (+1) against all others (-1)."""
+    """One-vs-rest: a class (+1) against all others (-1)."""
 
     positive: int
     """The code of the class that is +1."""
@@ -48,7 +48,7 @@ class OneAgainstRest(OneFunction):
 
     def targets(self, codes: Array) -> Targets:
         y = (codes == self.positive).astype(np.float32)
-        y *= 2  # a quarter of the time of np.where
+        y *= 2  # takes a quarter of the time of np.where
         y -= 1
         return y
 
@@ -56,7 +56,7 @@ class OneAgainstRest(OneFunction):
 @saved_as("kind.one_vs_one")
 @dataclass(frozen=True, slots=True)
 class OneVsOne(OneAgainstRest):
-    """A class (+1) against another one (-1); rows of other classes do not belong to the problem."""
+    """One-vs-one: a class (+1) against another one (-1). Rows of other classes do not belong to the problem."""
 
     negative: int
     """The code of the class that is -1."""
@@ -74,18 +74,18 @@ class OneVsOne(OneAgainstRest):
 @saved_as("kind.regression")
 @dataclass(frozen=True, slots=True)
 class Regression(OneFunction):
-    """Numbers, predicted by f(x); m_i = f(x_i) - t_i."""
+    """Regression: targets t_i are predicted by f(x); m_i = f(x_i) - t_i."""
 
     center: float = 0.0
-    """With a free intercept, subtracted from every target, and added to the intercept in the end. As sum a_i = 0
-    neither P nor D changes; without it both are differences of large numbers where targets are far from 0."""
+    """With a free intercept: subtracted from every target, and added to the intercept of the solution. As sum a_i = 0,
+    P and D do not change. Without it both would be differences of large numbers if targets are far from 0."""
 
     @property
     def positives(self) -> tuple[int, ...]:
         return (0,)
 
     def targets(self, codes: Array) -> Targets:
-        """Return the numbers less the center; not copied where that is 0."""
+        """Return the targets minus the center; not a copy if the center is 0."""
         return codes - self.center if self.center else codes
 
     def signs(self, y: Targets) -> Float64:
@@ -102,7 +102,7 @@ class Regression(OneFunction):
 @saved_as("kind.one_class")
 @dataclass(frozen=True, slots=True)
 class OneClass(OneFunction):
-    """The question where rows are: all are +1, whatever their codes."""
+    """One-class: all rows have the sign +1, whatever their codes."""
 
     one_class: ClassVar[bool] = True
 
@@ -114,13 +114,11 @@ class OneClass(OneFunction):
         return np.ones(len(codes), np.float32)
 
     def decision_margin(self, loss: Loss) -> float:
-        """Return the margin of the loss, which is 0 where the offset is free: rows are inside where the model is above
-        0.
-        """
+        """Return the margin of the loss, which is 0 if the offset is free: rows with a value above it are inliers."""
         return threshold(loss)
 
     def outcomes(self, codes: Array, positives: list[int], factors: Float32 | Float64) -> Array:
-        """Return 1 for rows that the class is learned from, 0 for all others."""
+        """Return 1 for rows on which the class is trained, 0 for all others."""
         return (factors > 0.0).astype(np.int32)
 
 
@@ -146,7 +144,7 @@ class Multinomial(Kind):
         return codes.astype(np.float32)
 
     def signs(self, y: Targets) -> Float64:
-        """Return +1: in the weights of the row's own class."""
+        """Return +1, the sign in the weights of the row's own class."""
         return np.ones(len(y))
 
     def margins(self, f: Float64, y: Targets) -> Float64:
@@ -156,12 +154,14 @@ class Multinomial(Kind):
         return w.reshape(self.classes, -1)
 
     def decision_weights(self, w: Float64) -> Float64:
-        """Return the weights of all classes; of two, the difference of both."""
+        """Return the weights of all classes; for two classes, their difference."""
         rows = self.shape(w)
         return rows[[self.positive]] - rows[[1 - self.positive]] if self.classes == BINARY else rows
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
-        """Raises UsageError where the solver has settings that it has no use for in this form."""
+        """Return the form of the solver for multinomial problems, or None. Raises UsageError if a setting has no effect
+        in this form.
+        """
         from streamsvm.solvers.dcd import DCD, MultinomialDCD
         from streamsvm.solvers.interior_point_multinomial import MultinomialInteriorPoint
         from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
@@ -182,7 +182,9 @@ class Multinomial(Kind):
         return MultinomialEvaluation(problem, w)
 
     def add_block(self, sums: PointSums, problem: Problem, block: Block, w: Float64) -> None:
-        """Count P alone: slopes would be a poor dual point where the solver has a better one."""
+        """Add the block to the sums for P alone. The slopes would be a poor dual point, and the solver has a better
+        one.
+        """
         values = operators.margins(block.X, self.shape(w).T)
         losses = multinomial_loss_sum(values, block.y, block.s, problem.C, problem.loss)
         sums.sums = sums.sums.plus((losses, losses, 0.0, 0.0))

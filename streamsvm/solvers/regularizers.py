@@ -1,6 +1,6 @@
-"""What P and D have beside sums over rows where the regularizer is not 1/2 ||w||^2: the l1 ball, and the elastic net.
+"""Regularizers other than 1/2 ||w||^2: the l1 ball and the elastic net, with their terms of P and D.
 
-The constant feature counts like any other column. v = sum_i a_i z_i x_i; for slopes a and their multiples t a the sums
+The constant feature is regularized like any other column. v = sum_i a_i z_i x_i. For multiples t a of slopes a the sums
 over rows are t linear - t^2 quadratic.
 
 **The l1 ball**, of radius r, with squared losses (``l1_ball.py``):
@@ -8,27 +8,27 @@ over rows are t linear - t^2 quadratic.
     P(w) = sum_i C_i l(w.x_i - t_i)  where ||w||_1 <= r,
     D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i t_i) - r max_j |v_j|:
 
-the largest v.w over the ball is r max |v_j|, so that D <= P for all a and w. Of the slopes a at w and their multiples u
-a, D(u a) = u linear - u^2 quadratic - u r max |v_j| is a parabola in u; at u = 1 P - D is the Frank-Wolfe gap w.grad P
-+ r max |grad_j P|.
+The maximum of v.w over the ball is r max |v_j|, so that D <= P for all a and w. For multiples u a of the slopes a at w,
+D(u a) = u linear - u^2 quadratic - u r max |v_j| is a parabola in u. At u = 1, P - D is the Frank-Wolfe gap
+w.grad P + r max |grad_j P|.
 
 **The elastic net** (``elastic_net.py``):
 
     P(w) = R(w) + sum_i C_i l(m_i),      R(w) = 1/2 ||w||^2 + l1 ||w||_1,
     D(a) = sum_i (a_i - conjugate(a_i, C_i) + a_i o_i) - R*(v),      o, z as in ``losses``,
 
-R*(v) = max_w v.w - R(w) = 1/2 ||soft(v)||^2, taken at w = soft(v), soft(v)_j = sign(v_j) max(0, |v_j| - l1). At the
-optimum w = soft(v). Of slopes a and their multiples t a, D(t a) >= t linear - t^2 quadratic - 1/2 ||soft(t v)||^2:
-concave, its slope in t falls along straight pieces that end where t |v_j| = l1.
+R*(v) = max_w v.w - R(w) = 1/2 ||soft(v)||^2, attained at w = soft(v), soft(v)_j = sign(v_j) max(0, |v_j| - l1). At the
+optimum w = soft(v). For multiples t a of slopes a, D(t a) >= t linear - t^2 quadratic - 1/2 ||soft(t v)||^2. This is
+concave in t, and its slope is piecewise linear with breakpoints at t |v_j| = l1.
 
-*Screening* (the gap-safe spheres of Ndiaye et al., JMLR 18, 2017, for this dual). Without corners l'' <= b, and the
-conjugate of a row has a curvature of 1 / (b C_i) at least: D is strongly concave, sum_i (a_i - a*_i)^2 / (b C_i) <= 2
-(D* - D(a)) <= 2 gap, and by Cauchy and Schwarz
+*Screening* (the gap-safe spheres of Ndiaye et al., JMLR 18, 2017, for this dual). Without kinks l'' <= b, and the
+conjugate of a row has a curvature of at least 1 / (b C_i). D is therefore strongly concave,
+sum_i (a_i - a*_i)^2 / (b C_i) <= 2 (D* - D(a)) <= 2 gap, and by Cauchy and Schwarz
 
     |v_j - v*_j| <= sqrt(2 gap b sum_i C_i x_ij^2) =: r_j,      so that  |v_j| + r_j < l1  proves w*_j = 0.
 
-A loss with a corner has no such b. Of all losses ||w - w*||^2 <= 2 gap, as P is strongly convex: |w_j| > sqrt(2 gap)
-proves w*_j not 0.
+A loss with a kink has no such b. For all losses ||w - w*||^2 <= 2 gap, as P is strongly convex: |w_j| > sqrt(2 gap)
+proves that w*_j is not 0.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from streamsvm.types.problem import Bounds, has_box
 
 
 def soft_threshold(v: Float64, l1: float) -> Float64:
-    """Return soft(v) (p,), the w at which v.w - R(w) is largest."""
+    """Return soft(v) (p,), the w that maximizes v.w - R(w)."""
     result: Float64 = np.sign(v) * np.maximum(np.abs(v) - l1, 0.0)
     return result
 
@@ -64,7 +64,7 @@ def elastic_net_conjugate(v: Float64, l1: float) -> float:
 @saved_as("regularizer.l1_ball")
 @dataclass(frozen=True, slots=True)
 class L1Ball(Regularizer):
-    """||w||_1 <= radius, in the place of 1/2 ||w||^2."""
+    """The constraint ||w||_1 <= radius instead of 1/2 ||w||^2."""
 
     radius: float
     """r."""
@@ -72,7 +72,7 @@ class L1Ball(Regularizer):
     refusal: ClassVar[str] = "does not minimize over an l1 ball"
 
     def value(self, w: Float64) -> float:
-        """Return 0, of w in the ball."""
+        """Return 0, the value for w in the ball."""
         return 0.0
 
     def dual(self, gain: float, v: Float64) -> float:
@@ -93,7 +93,7 @@ class L1Ball(Regularizer):
         return "partan", "least squares over the l1 ball: Frank-Wolfe with parallel tangents"
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
-        """Return the same method of Frank and Wolfe on the vertices of the ball, ``pool`` columns at a time."""
+        """Return the same Frank-Wolfe method on the vertices of the ball, with ``pool`` columns at a time."""
         from streamsvm.solvers.kernel.frank_wolfe import FrankWolfe
         from streamsvm.solvers.l1_ball import OnL1Ball
 
@@ -130,21 +130,21 @@ class ElasticNet(Regularizer):
         _, linear, quadratic = sums
         l1, size = self.l1, np.sort(np.abs(v))[::-1]
         size = size[size > 0.0]
-        most = 1.0 if has_box(loss) else np.inf
-        ends = l1 / size  # rising: up to the k-th of them k components count
+        max_t = 1.0 if has_box(loss) else np.inf
+        ends = l1 / size  # rising; below the k-th of them, k components of soft(t v) are nonzero
         totals = np.concatenate([[0.0], np.cumsum(size)])
         squares = np.concatenate([[0.0], np.cumsum(size * size)])
         slopes = linear + l1 * totals[:-1] - ends * (2.0 * quadratic + squares[:-1])
         k = int(np.argmax(slopes <= 0.0)) if (slopes <= 0.0).any() else len(ends)
         curvature = 2.0 * quadratic + float(squares[k])
         if linear <= 0.0 or curvature <= 0.0:
-            t = most if linear > 0.0 and np.isfinite(most) else 0.0
+            t = max_t if linear > 0.0 and np.isfinite(max_t) else 0.0
         else:
-            t = min(most, (linear + l1 * float(totals[k])) / curvature)
+            t = min(max_t, (linear + l1 * float(totals[k])) / curvature)
         return Bounds(self.value(w), t, t * linear - t * t * quadratic - elastic_net_conjugate(t * v, l1))
 
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
-        return "newton", "elastic net: a proximal Newton's method, a reading an iteration"
+        return "newton", "elastic net: a proximal Newton method, one pass per iteration"
 
     def adapt(self, solver: AnySolver) -> AnySolver | None:
         from streamsvm.solvers.elastic_net import ProximalNewton
