@@ -1,7 +1,7 @@
-"""evaluate: a model and labeled rows in, how good it is on them out.
+"""Compute the metrics of a model on labeled rows of a store or of files.
 
-Rows of a store are counted in the groups of its chunks, by threads or by the workers of a cluster; those of files in
-their order. The sums are those of one thread.
+Threads or the workers of a cluster count the rows of a store, by groups of chunks; rows of files are counted in order.
+Sums do not depend on the number of threads.
 """
 
 from __future__ import annotations
@@ -61,40 +61,40 @@ from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
 HIDDEN_METRICS = ("AUC_error", "hinge", "squared_hinge")
-"""Figures that a summary leaves out."""
+"""Metrics that are not shown in a summary."""
 BYTES_A_ROW = 100
-"""Bytes for each row of a block: decision values, codes, keys of the ranking."""
+"""Bytes per row of a block: decision values, codes, keys of the ranking."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EvaluateResult(JobResult):
-    """The figures, how long they took, and what is worth knowing beside them."""
+    """The result of an evaluation."""
 
     evaluation: Evaluation
-    """The figures."""
+    """The metrics."""
     seconds: float
-    """How long it took."""
+    """The duration in seconds."""
     stated: ThresholdFigures | None = None
-    """The figures at the threshold that was asked for."""
+    """The metrics at the threshold given by the user (--threshold)."""
     best: ThresholdFigures | None = None
-    """The figures at the threshold that is best by the measure that was asked for."""
+    """The metrics at the best threshold by the given metric (--best-threshold)."""
 
     @property
     def measures(self) -> dict[str, float]:
-        """The figures that are one number, by name: accuracy, AUC, log_loss, ... of classes, R2, MAE, RMSE, ... of numbers."""
+        """The metrics that are one number, by name: accuracy, AUC, log_loss, ...; in regression R2, MAE, RMSE, ..."""
         figures = self.evaluation._asdict().items()
         return {name: value for name, value in figures if isinstance(value, int | float)}
 
     def summary(self) -> dict[str, str]:
-        """Return the figures that have one value, the accuracy with the interval that has it with a probability of 95 %."""
-        found = {name: format_value(value) for name, value in self.measures.items() if name not in HIDDEN_METRICS}
+        """Return the metrics that are one number as short texts, the accuracy with its 95 % confidence interval."""
+        texts = {name: format_value(value) for name, value in self.measures.items() if name not in HIDDEN_METRICS}
         if isinstance(self.evaluation, ModelEvaluation) and self.evaluation.rows:
             low, high = wilson_interval(self.evaluation.accuracy, self.evaluation.rows)
-            found["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
-        return found
+            texts["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
+        return texts
 
     def facts(self) -> JsonObject:
-        """Return the figures by name, those at a threshold as tables of their own."""
+        """Return the metrics by name as plain JSON; those at thresholds are tables of their own."""
         thresholds = {"threshold": self.stated, "best_threshold": self.best}
         return {
             **self.evaluation._asdict(),
@@ -105,8 +105,9 @@ class EvaluateResult(JobResult):
 
 
 def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | None = None) -> EvaluateResult:
-    """Apply the model to every row and compare. Raises MissingError, BudgetError, DataError (E-LABEL for rows without
-    labels).
+    """Apply the model to all rows and compare its predictions with the labels.
+
+    Raises MissingError, BudgetError, DataError (E-LABEL for rows without labels).
     """
     with ExitStack() as stack:
         found = stack.enter_context(executor_for(job, executor))
@@ -146,14 +147,14 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
 
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
-    """Return an accumulator of no rows, which also keeps some of them where the evaluation will be recorded for a page."""
+    """Return an empty accumulator; it also samples rows if the evaluation will be recorded for a page."""
     found = make_accumulator(model, rows, job.threshold, job.positive)
     found.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
     return found
 
 
 def _sample_batch(model: Model, decision: Float64, batch: RowBatch) -> RowSamples:
-    """Return what is kept of the rows of a batch, numbered from 0."""
+    """Return the samples of the rows of a batch, whose rows are numbered from 0."""
     found = RowSamples()
     if batch.truth is not None:
         found.add(model, batch.X, decision, batch.truth, 0, batch.ids)
@@ -161,7 +162,7 @@ def _sample_batch(model: Model, decision: Float64, batch: RowBatch) -> RowSample
 
 
 def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
-    """Give the worst rows of a store the ids that it has for them."""
+    """Set the ids of the worst rows, if the store has ids."""
     if rows.id_reader is None:
         return
     reader, names = rows.id_reader(), {}
@@ -171,7 +172,7 @@ def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
 
 
 def _majority_class_notice(accumulator: Accumulator) -> list[str]:
-    """Return a notice where the accuracy is no better than that of always predicting the most frequent class."""
+    """Return a notice if the accuracy is no better than that of always predicting the most frequent class."""
     if not isinstance(accumulator, MetricAccumulator) or not accumulator.rows:
         return []
     actual, right = accumulator.confusion.sum(axis=1), int(accumulator.confusion.trace())
@@ -193,10 +194,10 @@ def accumulate_rows(
     threads: int,
     on_progress: Callable[[int], None],
 ) -> Accumulator:
-    """Count all rows: of a store in the groups of its chunks, of files in their order; the sums are those of one
-    thread.
+    """Return the accumulator of all rows: by groups of chunks for a store, in order for files.
 
-    ``on_progress`` takes rows that were counted. Raises DataError E-LABEL for rows without labels.
+    ``empty`` returns an empty accumulator. ``on_progress`` is called with the number of rows counted so far. Raises
+    DataError E-LABEL for rows without labels.
     """
     stopwatch = Stopwatch()
     if (groups := rows.groups()) is None:
@@ -220,7 +221,7 @@ def accumulate_rows(
 
 
 def count_group(group: Group, model: Model, rows: RowBatches, empty: Callable[[], Accumulator]) -> Accumulator:
-    """Count the rows of a group of chunks."""
+    """Return the accumulator of the rows of a group of chunks."""
     with closing(rows.read(iter(group.chunks))) as batches:
         return accumulate(model, batches, empty())
 
@@ -231,18 +232,18 @@ def _merge_into(one: Accumulator, other: Accumulator) -> Accumulator:
 
 
 class SliceEvaluation(NamedTuple):
-    """What evaluating a slice found."""
+    """The evaluation of a slice."""
 
     accumulator: Accumulator
     """The accumulator of its rows."""
     rows: int
     """The number of rows."""
     notices: list[str]
-    """What a user should know."""
+    """Notices for the user."""
 
 
 def evaluate_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> SliceEvaluation:
-    """Return the accumulator of all slices. Raises what a task raises, ClusterError."""
+    """Return the merged evaluation of all slices. Raises ClusterError and the errors of tasks."""
     task = Task("evaluate", evaluate_slice, needs)
     found: SliceEvaluation = executor.reduce(
         task, parts, Joins(_merge_slices), (executor.share(work),), ignore_progress
@@ -251,7 +252,7 @@ def evaluate_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor,
 
 
 def evaluate_slice(part: Slice, work: ApplyWork) -> SliceEvaluation:
-    """Count the rows of a slice; this is the task of evaluate. Raises DataError E-LABEL for rows without labels."""
+    """Return the evaluation of a slice; the task of ``evaluate_slices``. Raises DataError E-LABEL without labels."""
     model, rows = open_slice(part, work)
     assert isinstance(work.job, EvaluateJob)
     accumulator = accumulate(model, rows, _empty_accumulator(model, rows, work.job))

@@ -1,9 +1,9 @@
-"""How good predictions are, counted while rows stream by: memory does not depend on the number of rows.
+"""Compute the metrics of predictions batch by batch, in memory that does not depend on the number of rows.
 
-``MetricAccumulator`` counts classes: confusion, losses, a ranking of decision values in bins of rising value
-(``Ranking``, 4 MiB), from which the area under the ROC curve and all thresholds are computed; thresholds at the lower
-edge of a bin have exact counts. ``NumberAccumulator`` sums the errors of a regression. Rows that choose among models
-are counted by ``model.measures``.
+``MetricAccumulator`` is for classification: it counts the confusion matrix, the losses and a histogram of decision values
+(``Ranking``, 4 MiB), from which the area under the ROC curve and the metrics at all thresholds are computed. Counts at a
+threshold equal to the lower edge of a bin are exact. ``NumberAccumulator`` sums the errors of a regression. The metrics
+by which models are selected are in ``model.measures``.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Int64
 
 KEY_BITS = 18
-"""Decision values are ranked by the first 18 bits of their float32: sign, exponent, 9 bits of mantissa (0.2 %)."""
+"""Leading bits of float32 decision values by which they are binned: sign, exponent, 9 bits of the mantissa (0.2 %)."""
 
 
 def make_accumulator(
     model: Model, rows: RowBatches, threshold: float | None = None, positive: str | None = None
 ) -> Accumulator:
-    """Return an empty accumulator with the outcomes of ``rows``. Raises UsageError."""
+    """Return an empty accumulator for ``rows``, with the labels that occur in them. Raises UsageError."""
     found = empty_accumulator(model, threshold, positive)
     if isinstance(found, MetricAccumulator):
         found.truths = rows.truths
@@ -38,10 +38,9 @@ def make_accumulator(
 
 
 def empty_accumulator(model: Model, threshold: float | None = None, positive: str | None = None) -> Accumulator:
-    """Return an accumulator of no rows. ``positive``: the positive class that was asked for; None: that of the fit, if it
-    had one.
+    """Return an empty accumulator. ``positive``: the positive class; None: the one recorded by the fit, if there is one.
 
-    Raises UsageError for a threshold of numbers, and for a class that is not one of two.
+    Raises UsageError for a threshold in regression, and for a positive class that is not one of two classes.
     """
     if not model.numeric:
         if positive is not None and (len(model.weights) > 1 or positive not in model.classes):
@@ -60,13 +59,13 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
 
 
 def _recorded_positive(model: Model) -> str | None:
-    """Return the positive class that is recorded of a model of two classes: of its threshold, else of its settings; else None."""
-    stated = (model.provenance.get("threshold") or model.provenance.get("settings") or {}).get("positive")
-    return stated if stated in model.classes and len(model.weights) == 1 else None
+    """Return the positive class that a binary model records with its threshold or in its settings; else None."""
+    recorded = (model.provenance.get("threshold") or model.provenance.get("settings") or {}).get("positive")
+    return recorded if recorded in model.classes and len(model.weights) == 1 else None
 
 
 def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
-    """Count all rows, and return the accumulator. Raises DataError E-LABEL for rows without labels."""
+    """Add all rows to the accumulator and return it. Raises DataError E-LABEL for rows without labels."""
     for batch in rows:
         decision, first = model.decision(batch.X), batch.first or accumulator.rows
         count_rows(model, accumulator, decision, batch.truth)
@@ -76,7 +75,7 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
 
 
 def _join_samples(one: RowSamples | None, other: RowSamples | None) -> RowSamples | None:
-    """Return what both have kept; neither changes."""
+    """Return the merged samples; the inputs do not change."""
     if one is None or other is None:
         return one or other
     both = replace(one, worst=list(one.worst))
@@ -85,9 +84,7 @@ def _join_samples(one: RowSamples | None, other: RowSamples | None) -> RowSample
 
 
 def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth: Array | None) -> None:
-    """Count rows with decision values (n, k) and outcomes, or numbers, (n,). Raises DataError E-LABEL for rows
-    without.
-    """
+    """Add rows with decision values (n, k) and true outcomes or targets (n,). Raises DataError E-LABEL without labels."""
     if truth is None:
         what = "numbers" if model.numeric else "classes"
         hint = f"the model predicts {what}: ingest the rows like those of its training, or say where labels are: --label COLUMN"
@@ -101,7 +98,7 @@ def count_rows(model: Model, accumulator: Accumulator, decision: Float64, truth:
 
 
 def merge_accumulators(one: Accumulator, other: Accumulator) -> Accumulator:
-    """Return an accumulator of the rows of both, which are of one model; neither changes."""
+    """Return an accumulator of the rows of two accumulators of the same model; the inputs do not change."""
     return one.merge(cast(Any, other))
 
 
@@ -110,7 +107,7 @@ Z_95 = 1.959963984540054
 
 
 def wilson_interval(share: float, rows: int) -> tuple[float, float]:
-    """Return the interval in which the share of all rows lies with a probability of 95 %, for the share of ``rows`` independent ones.
+    """Return the 95 % confidence interval of a proportion, observed as ``share`` among ``rows`` independent rows.
 
     (p + z^2/2n +- z sqrt(p (1 - p)/n + z^2/4n^2)) / (1 + z^2/n): E. B. Wilson, J. American Statistical Association 22 (1927).
     """
@@ -120,17 +117,17 @@ def wilson_interval(share: float, rows: int) -> tuple[float, float]:
 
 
 class ModelEvaluation(NamedTuple):
-    """How good a model is on some rows, each row counted once whatever its weight.
+    """The metrics of a classifier on some rows. Every row counts once, whatever its weight.
 
-    Figures that are for two classes only are None for more.
+    Metrics for two classes are None for more classes.
     """
 
     rows: int
     """The number of rows."""
     accuracy: float
-    """The share of right answers."""
+    """The fraction of rows that are predicted correctly."""
     balanced_accuracy: float
-    """The mean share of right answers over the classes that occur."""
+    """The mean recall of the classes that occur."""
     F1: float | None
     """The F1 score of the class ``positive``."""
     F1_macro: float
@@ -138,7 +135,7 @@ class ModelEvaluation(NamedTuple):
     AUC: float | None
     """The area under the ROC curve."""
     AUC_error: float | None
-    """How far at most the exact AUC is from ``AUC``."""
+    """An upper bound of the difference between ``AUC`` and the exact AUC."""
     hinge: float | None
     """The mean hinge loss."""
     squared_hinge: float | None
@@ -148,33 +145,33 @@ class ModelEvaluation(NamedTuple):
     truths: tuple[str, ...]
     """The labels that occurred: the model's classes, then labels it does not know."""
     confusion: tuple[tuple[int, ...], ...]
-    """Rows of each of ``truths`` by which of ``classes`` was predicted for them."""
+    """The number of rows for each true label (one of ``truths``) and predicted class (one of ``classes``)."""
     average_precision: float | None
-    """The area under precision over recall of the class ``positive``, as steps."""
+    """The area under the step curve of precision over recall, for the class ``positive``."""
     precision: tuple[float, ...]
-    """For each of ``truths``, the share of right answers among the rows it was predicted for; 0 where there are none."""
+    """The precision of each of ``truths``; 0 if the class was never predicted."""
     recall: tuple[float, ...]
-    """For each of ``truths``, the share of its rows it was predicted for; 0 where there are none."""
+    """The recall of each of ``truths``; 0 if the class does not occur."""
     F1_by_class: tuple[float, ...]
-    """For each of ``truths``, the harmonic mean of both."""
+    """The F1 score of each of ``truths``, the harmonic mean of precision and recall."""
     log_loss: float | None = None
-    """The mean of - log p of the true class; None for a model without probabilities. Rows of classes it does not know
-    are left out.
+    """The mean of - log p of the true class, over the rows of the model's classes; None for a model without
+    probabilities.
     """
     Brier: float | None = None
-    """The mean squared error of the probability of ``classes[1]``; of more than two classes the mean of the sum over
-    all.
+    """The mean squared error of the probability of ``classes[1]``; for more than two classes the mean over rows of the sum
+    over all classes.
     """
     ECE: float | None = None
     """The expected calibration error over 15 bins: of the probability of ``classes[1]``, or of the predicted class."""
     positive: str | None = None
-    """Of two classes the positive one: that of --positive, of the fit or of evaluate, else the rarer one."""
+    """The positive class of a binary model: that of --positive in evaluate, else that of the fit, else the rarer one."""
 
 
 class MetricAccumulator:
-    """Counts the confusion table, the losses and the ranking of a model's predictions.
+    """Counts the confusion matrix, the losses and the ranking of the predictions of a classifier.
 
-    ``truths`` are the model's classes and, after them, labels the model does not know, which are always errors.
+    ``truths`` are the model's classes, followed by labels that the model does not know; rows of the latter are errors.
     """
 
     def __init__(self, classes: Sequence[str], threshold: float | None = None, positive: str | None = None) -> None:
@@ -186,27 +183,27 @@ class MetricAccumulator:
         self.threshold = threshold
         self._above = np.zeros(2, np.int64)
         self.probabilities = ProbabilityCounts()
-        """Of the model's probabilities; of no rows where it has none."""
+        """The counts of the model's probabilities; empty if the model has none."""
         self.uncalibrated = ProbabilityCounts()
-        """Of its decision values, taken for log odds."""
+        """The counts of the probabilities whose log odds are the decision values."""
         self.samples: RowSamples | None = None
-        """What is kept of the rows for a page; None where there is none."""
+        """The rows kept for a page; None without a page."""
 
     @property
     def rows(self) -> int:
-        """How many rows were counted."""
+        """The number of rows counted."""
         return int(self.confusion.sum())
 
     @property
     def positive(self) -> int:
-        """Which of two classes is the positive one: the one that was stated, else the rarer one, of equal ones the second."""
+        """The index of the positive class of two: the one stated, else the rarer one, in a tie the second."""
         if self._stated is not None:
             return self.classes.index(self._stated)
         first, second = self.confusion[:2].sum(axis=1).tolist()
         return 0 if first < second else 1
 
     def add(self, truth: Int32, predicted: Int32, decision: Float64) -> None:
-        """Count rows: indices into ``truths`` and ``classes`` (n,), decision values (n, k)."""
+        """Add rows with indices into ``truths`` and ``classes`` (n,), and decision values (n, k)."""
         rows, columns = len(self.truths), len(self.classes)
         if len(self.confusion) < rows:
             self.confusion = np.pad(self.confusion, ((0, rows - len(self.confusion)), (0, 0)))
@@ -216,7 +213,7 @@ class MetricAccumulator:
             self._add_binary(truth == 1, truth < columns, decision[:, 0])
 
     def add_probabilities(self, truth: Int32, decision: Float64, probabilities: Float64) -> None:
-        """Count the probabilities (n, classes) of rows, beside ``add``."""
+        """Add the probabilities (n, classes) of rows that were added by ``add``."""
         self.probabilities.add(probabilities, truth)
         self.uncalibrated.add(read_as_log_odds(decision), truth)
 
@@ -230,7 +227,7 @@ class MetricAccumulator:
             self._above += np.bincount(positive[known & (f > self.threshold)].astype(np.int64), minlength=2)
 
     def merge(self, other: MetricAccumulator) -> MetricAccumulator:
-        """Return an accumulator of the rows of both; neither changes."""
+        """Return an accumulator of the rows of both; the inputs do not change."""
         both = MetricAccumulator(self.classes, self.threshold, self._stated)
         both.count_in(self)
         both.count_in(other)
@@ -255,7 +252,8 @@ class MetricAccumulator:
     def at_thresholds(
         self, measure: str | None, costs: tuple[float, float]
     ) -> tuple[ThresholdFigures | None, ThresholdFigures | None]:
-        """Return the figures at the threshold that was stated, and at the best one by a measure, where asked for.
+        """Return the metrics at the stated threshold, and those at the best threshold by ``measure``; None for each that
+        was not asked for.
 
         Raises UsageError for more than two classes.
         """
@@ -272,10 +270,10 @@ class MetricAccumulator:
         return stated, None if measure is None else best_threshold(counts, measure, costs, positive)
 
     def result(self) -> ModelEvaluation:
-        """Return the figures of all rows counted."""
+        """Return the metrics of all rows counted."""
         table, rows = self.confusion, self.rows
         actual = table.sum(axis=1)
-        # a class that the model does not know is never predicted: its recall and its F1 are 0, and they count
+        # labels that the model does not know are never predicted: their recall and F1 are 0, and are part of the means
         predicted, hits = np.zeros(len(actual), np.int64), np.zeros(len(actual))
         predicted[: len(self.classes)] = table.sum(axis=0)
         hits[: len(self.classes)] = np.diag(table[: len(self.classes)])
@@ -283,7 +281,7 @@ class MetricAccumulator:
         F1 = 2 * hits / np.maximum(actual + predicted, 1)
         binary = self.ranking is not None
         auc = self.ranking.auc() if self.ranking else None
-        said = self.probabilities.figures()
+        probability_metrics = self.probabilities.figures()
         return ModelEvaluation(
             rows=rows,
             accuracy=float(hits.sum()) / rows,
@@ -301,33 +299,31 @@ class MetricAccumulator:
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),
-            **({} if said is None else said._asdict()),
+            **({} if probability_metrics is None else probability_metrics._asdict()),
             positive=self.classes[self.positive] if binary else None,
         )
 
 
 class Ranking:
-    """The decision values of two classes as histograms over 2^18 bins in rising order: 4 MiB, whatever the number of
-    rows.
-    """
+    """Histograms of the decision values of two classes, over 2^18 bins in ascending order: 4 MiB for any number of rows."""
 
     def __init__(self) -> None:
         self.counts = np.zeros((2, 1 << KEY_BITS), np.int64)
 
     def add(self, decision: Float64, positive: NDArray[np.bool_]) -> None:
-        """Count rows with decision values (n,) and ``positive`` (n,) bool."""
+        """Add rows with decision values (n,); ``positive`` (n,) bool: whether a row is of the second class."""
         keys = sort_keys(decision)
-        for side, mask in enumerate((~positive, positive)):
-            self.counts[side] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
+        for code, mask in enumerate((~positive, positive)):
+            self.counts[code] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
 
     def of_positive(self, positive: int) -> Int64:
-        """Return the counts (2, bins) of the other and of the positive class, by how much rows look like the positive one."""
+        """Return the counts (2, bins) of the negative and the positive class, with bins in ascending order of the score of
+        the class ``positive``.
+        """
         return self.counts if positive == 1 else self.counts[::-1, ::-1]
 
     def auc(self) -> AUC | None:
-        """Return the area under the ROC curve, in which pairs of one bin count as half a pair; None when there is one
-        class only.
-        """
+        """Return the area under the ROC curve, where a pair in the same bin counts half; None if only one class occurs."""
         negatives, positives = self.counts.astype(np.float64)
         pairs = float(negatives.sum() * positives.sum())
         if not pairs:
@@ -343,7 +339,7 @@ class AUC(NamedTuple):
     value: float
     """The area, from 0 to 1."""
     error: float
-    """How far at most the exact area is from it."""
+    """An upper bound of the difference between ``value`` and the exact area."""
 
 
 def sort_keys(values: Float64) -> Int64:
@@ -354,35 +350,38 @@ def sort_keys(values: Float64) -> Int64:
 
 
 class ThresholdFigures(NamedTuple):
-    """How good a model is where rows from ``threshold`` on are taken for ``classes[1]``."""
+    """The metrics of a binary model that predicts ``classes[1]`` for decision values above ``threshold``."""
 
     threshold: float
-    """The decision value: f > threshold where it was stated, f >= threshold where it was found."""
+    """The threshold. ``classes[1]`` is predicted if f > threshold for a threshold given by the user, and if
+    f >= threshold for one chosen as the best.
+    """
     precision: float
-    """The share of positives among the rows that are taken for positive; 0 where there are none."""
+    """The fraction of positives among the rows predicted positive; 0 if there are none."""
     recall: float
-    """The share of the positives that are taken for positive."""
+    """The fraction of the positives that are predicted positive."""
     F1: float
-    """The harmonic mean of both."""
+    """The harmonic mean of precision and recall."""
     balanced_accuracy: float
     """The mean of the recall of both classes."""
     accuracy: float
-    """The share of right answers."""
+    """The fraction of rows that are predicted correctly."""
     cost: float
-    """The mean cost of a row: that of a false positive or a false negative, or 0; by default 1 each."""
+    """The mean cost per row of false positives and false negatives, by default 1 each."""
 
 
 def compute_figures(
-    thresholds: Float64, taken: Int64, rows: Int64, costs: tuple[float, float], positive: int = 1
+    thresholds: Float64, above: Int64, rows: Int64, costs: tuple[float, float], positive: int = 1
 ) -> list[Float64]:
     """Return the fields of ``ThresholdFigures`` for many thresholds at once.
 
-    ``taken``: rows of both classes (2, k) taken for the second one; ``rows``: how many there are (2,). ``positive``: the
-    class that precision, recall, F1 and cost are of.
+    ``above`` (2, k): for each threshold the number of rows of each class above it, for which the second class is
+    predicted. ``rows`` (2,): the number of rows of each class. ``positive``: the class to which precision, recall, F1 and
+    cost refer.
     """
     if positive == 0:
-        taken, rows = (rows[:, None] - taken)[::-1], rows[::-1]
-    false, true = taken.astype(np.float64)
+        above, rows = (rows[:, None] - above)[::-1], rows[::-1]
+    false, true = above.astype(np.float64)
     negatives, positives = (max(float(count), 1.0) for count in rows)
     missed, total = rows[1] - true, max(float(rows.sum()), 1.0)
     precision, recall = true / np.maximum(true + false, 1.0), true / positives
@@ -400,32 +399,31 @@ def compute_figures(
 
 
 def figures_at_threshold(
-    threshold: float, taken: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
+    threshold: float, above: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
 ) -> ThresholdFigures:
-    """Return the figures at one threshold; ``taken`` (2,) as counted there, ``counts`` (2, bins) of the ranking."""
-    found = compute_figures(np.array([threshold]), taken[:, None], counts.sum(axis=1), costs, positive)
-    return ThresholdFigures(*(float(values[0]) for values in found))
+    """Return the metrics at one threshold, from the rows above it (2,) and the histograms of the ranking (2, bins)."""
+    fields = compute_figures(np.array([threshold]), above[:, None], counts.sum(axis=1), costs, positive)
+    return ThresholdFigures(*(float(values[0]) for values in fields))
 
 
 def best_threshold(
     counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
 ) -> ThresholdFigures:
-    """Return the figures at the threshold that is best by one of ``job.MEASURES``, the largest if there are
-    several.
+    """Return the metrics at the best threshold by ``measure`` (one of ``options.MEASURES``); in a tie the largest one.
 
-    ``counts`` (2, bins): rows of both classes by rising decision value.
+    ``counts`` (2, bins): the histograms of both classes, in ascending order of decision values.
     """
     used = np.flatnonzero(counts.any(axis=0))
-    taken = np.cumsum(counts[:, used][:, ::-1], axis=1)
+    above = np.cumsum(counts[:, used][:, ::-1], axis=1)
     edges = lower_edges(used[::-1], counts.shape[1])
-    found = ThresholdFigures(*compute_figures(edges, taken, counts.sum(axis=1), costs, positive))  # type: ignore[arg-type]
-    values = np.asarray(found[ThresholdFigures._fields.index(measure)])
-    place = int(np.argmin(values) if measure == "cost" else np.argmax(values))
-    return ThresholdFigures(*(float(np.asarray(column)[place]) for column in found))
+    curves = ThresholdFigures(*compute_figures(edges, above, counts.sum(axis=1), costs, positive))  # type: ignore[arg-type]
+    values = np.asarray(curves[ThresholdFigures._fields.index(measure)])
+    best = int(np.argmin(values) if measure == "cost" else np.argmax(values))
+    return ThresholdFigures(*(float(np.asarray(curve)[best]) for curve in curves))
 
 
 def average_precision(counts: Int64) -> float | None:
-    """Return the area under precision over recall as steps, where rows of one bin count as ties; None without
+    """Return the area under the step curve of precision over recall, where rows of one bin are ties; None without
     positives.
 
     AP = sum over bins, from the largest decision value down, of (R_k - R_(k-1)) P_k.
@@ -438,21 +436,19 @@ def average_precision(counts: Int64) -> float | None:
 
 
 def lower_edges(bins: Int64, count: int) -> Float64:
-    """Return the smallest float32 that ``ranking.sort_keys`` puts into each bin, of ``count`` bins, as float64."""
+    """Return the smallest float32 value, as float64, that ``sort_keys`` maps to each of ``bins``, among ``count`` bins."""
     ordered = bins.astype(np.uint32) << np.uint32(33 - count.bit_length())
     bits = np.where(ordered >> 31 == 1, ordered & np.uint32((1 << 31) - 1), ~ordered)
     return bits.astype(np.uint32).view(np.float32).astype(np.float64)
 
 
 class RegressionEvaluation(NamedTuple):
-    """How far a model is off on some rows, each row counted once whatever its weight; all in the units of the target
-    but R2.
-    """
+    """The metrics of a regression on some rows, in the unit of the target except for R2. Every row counts once."""
 
     rows: int
     """The number of rows."""
     R2: float | None
-    """The share of the targets' variance that is explained; None where all targets are equal. May be below 0."""
+    """The fraction of the variance of the targets that is explained, possibly below 0; None if all targets are equal."""
     MAE: float
     """The mean absolute error."""
     RMSE: float
@@ -470,29 +466,29 @@ class NumberAccumulator:
 
         MAE = mean |e|,   RMSE = sqrt(mean e^2),   R2 = 1 - sum e^2 / sum (t - mean t)^2,   e = f - t
 
-    Means and squares of two parts are joined as Chan, Golub and LeVeque do, so that no square of a large mean is ever
-    taken.
+    Means and sums of squares of two parts are merged by the method of Chan, Golub and LeVeque, which never squares a large
+    mean.
     """
 
     def __init__(self) -> None:
         self.rows = 0
         self._absolute = self._squares = self._largest = self._mean = self._M2 = 0.0
         self.samples: RowSamples | None = None
-        """What is kept of the rows for a page; None where there is none."""
+        """The rows kept for a page; None without a page."""
 
     def add(self, truth: Float64, decision: Float64) -> None:
-        """Count rows: targets (n,), predictions (n, 1)."""
+        """Add rows with targets (n,) and predictions (n, 1)."""
         if not len(truth):
             return
         error, mean = decision[:, 0] - truth, float(truth.mean())
-        away = truth - mean
-        self._join(len(truth), mean, float(away @ away))
+        centered = truth - mean
+        self._join(len(truth), mean, float(centered @ centered))
         self._absolute += float(np.abs(error).sum())
         self._squares += float(error @ error)
         self._largest = max(self._largest, float(np.abs(error).max()))
 
     def merge(self, other: NumberAccumulator) -> NumberAccumulator:
-        """Return an accumulator of the rows of both; neither changes."""
+        """Return an accumulator of the rows of both; the inputs do not change."""
         both = NumberAccumulator()
         both.count_in(self)
         both.count_in(other)
@@ -507,13 +503,13 @@ class NumberAccumulator:
         self.samples = _join_samples(self.samples, other.samples)
 
     def at_thresholds(self, measure: str | None, costs: tuple[float, float]) -> tuple[None, None]:
-        """Return nothing. Raises UsageError where a threshold is asked for: there are no classes."""
+        """Return (None, None). Raises UsageError if a threshold is asked for, as there are no classes."""
         if measure is not None:
             raise UsageError("a threshold is for two classes", hint="leave out --threshold and --best-threshold")
         return None, None
 
     def result(self) -> RegressionEvaluation:
-        """Return the figures of all rows counted."""
+        """Return the metrics of all rows counted."""
         rows = max(self.rows, 1)
         R2 = 1.0 - self._squares / self._M2 if self._M2 > 0.0 else None
         MAE, RMSE = self._absolute / rows, float(np.sqrt(self._squares / rows))
@@ -530,8 +526,8 @@ class NumberAccumulator:
 
 
 Accumulator: TypeAlias = MetricAccumulator | NumberAccumulator
-"""What counts the predictions of a model: of classes, or of numbers."""
+"""An accumulator of the metrics of a classifier or a regression."""
 
 
 Evaluation: TypeAlias = ModelEvaluation | RegressionEvaluation
-"""What it comes to."""
+"""The metrics of a classifier or a regression."""

@@ -1,4 +1,4 @@
-"""What ``predict`` and ``evaluate`` are asked for."""
+"""The options of ``predict`` and ``evaluate``."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"
 MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
-"""The measures by which a threshold can be the best, as ``ThresholdFigures`` names them."""
+"""The metrics by which --best-threshold can choose, fields of ``ThresholdFigures``."""
 EQUAL_COSTS = 1.0, 1.0
-"""What the two kinds of error cost where nothing is given."""
+"""The default costs of a false positive and of a false negative."""
 PROBABILITY = "probability"
 OUTPUTS = ("label", "decision", PROBABILITY)
 NAMED = (".csv", ".parquet")
-"""Endings of files whose rows can begin with their ids."""
+"""Suffixes of files with named columns, in which rows can begin with their ids."""
 SUFFIXES = (*NAMED, ".npy", ".txt")
 
 
@@ -55,7 +55,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         super().__post_init__()
         if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
             raise UsageError(
-                "an array holds labels, decision values or probabilities, one of them",
+                "a .npy array holds only one of labels, decision values and probabilities",
                 hint="write NAME.csv or NAME.parquet",
             )
         if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
@@ -63,7 +63,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
 
     @property
     def outputs(self) -> tuple[str, ...]:
-        """What is written of each row, in this order."""
+        """The kinds of output to write for each row, in this order."""
         return (self.output,) if isinstance(self.output, str) else self.output
 
     @property
@@ -73,12 +73,12 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
 
     @property
     def named(self) -> bool:
-        """Whether columns have names, and rows begin with their ids."""
+        """Whether the output has named columns, of which the first has the ids of rows."""
         return self.out == STDOUT or Path(self.out).suffix in NAMED
 
     @property
     def numbered(self) -> bool:
-        """Whether rows that have no ids are numbered: the numbers are those of the source only if all lines are read."""
+        """Whether rows without ids are numbered. Numbers agree with the source only if no line may be skipped."""
         return self.named and self.on_bad_line == "error"
 
 
@@ -138,10 +138,12 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
             costs = parse_measure(self.best_threshold, "--best-threshold").costs
             if self.cost not in (EQUAL_COSTS, costs):
                 raise UsageError(
-                    "--cost and --best-threshold say different costs of the two kinds of error",
+                    "--cost and --best-threshold give different costs of the two kinds of error",
                     hint="leave out --cost",
                 )
             object.__setattr__(self, "cost", costs)
             object.__setattr__(self, "best_threshold", "cost")
         if len(self.cost) != 2:
-            raise UsageError("--cost is that of a false positive and of a false negative", hint="write it as 1,5")
+            raise UsageError(
+                "--cost needs the cost of a false positive and that of a false negative", hint="write it as 1,5"
+            )

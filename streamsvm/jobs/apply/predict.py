@@ -1,7 +1,7 @@
-"""predict: a model and rows in, one line or number a row out, in the order of the rows.
+"""Write the predictions of a model for rows of a store or of files, in the order of the rows.
 
-The output is lines of CSV or text, a Parquet table, or an array. On a cluster each worker writes the predictions of
-its slice to a Parquet file, and the driver puts the files together.
+The output is CSV, text, a Parquet table or a .npy array. On a cluster each worker writes the predictions of its slice
+to a Parquet file, and the driver joins these files.
 """
 
 from __future__ import annotations
@@ -66,26 +66,27 @@ ROW_COLUMN = "row"
 Table: TypeAlias = Mapping[str, Array]
 """Predictions of some rows: columns (n,) by name, in their order."""
 Piece: TypeAlias = Table | bytes
-"""What goes to a file of some rows: columns, or where that is text the lines themselves."""
+"""The output for some rows: columns, or the lines of a text format."""
 BYTES_A_ROW = 200
-"""Bytes for each row of a block: the decision, its text as Python objects and as bytes."""
+"""Bytes per row of a block and output column: the decision value, its text as Python object and as bytes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PredictResult(JobResult):
-    """What was written."""
+    """The result of a prediction."""
 
     out: str
-    """Where the predictions are."""
+    """The path of the predictions; - for standard output."""
     rows: int
     """The number of rows."""
     seconds: float
-    """How long it took."""
+    """The duration in seconds."""
 
 
 def predict(job: PredictJob, report: Report = silent, executor: Executor | None = None) -> PredictResult:
-    """Write one prediction for each row, all of them or none. Raises MissingError, BudgetError, DataError,
-    StorageError, ExistsError, ClusterError.
+    """Write the predictions for all rows; if an error occurs, no file is written.
+
+    Raises MissingError, BudgetError, DataError, StorageError, ExistsError, ClusterError.
     """
     with ExitStack() as stack:
         if not job.to_stdout:
@@ -108,7 +109,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
         if executor is None:
             with threading.use_threads(plan.threads), closing(counted.iterate_pieces(form, plan.threads)) as tables:
-                form.write(tables)  # a full disk ends who reads
+                form.write(tables)  # closing the generator stops the readers if the disk is full
         else:
             with scratch_beside(_scratch_name(job)) as scratch:
                 work, parts = describe_work(job, request, scratch), cut_slices(job.data)
@@ -130,7 +131,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
 
 
 def rejects_path(job: PredictJob) -> Path:
-    """Return where lines are listed that could not be read: beside the predictions."""
+    """Return the path of the list of lines that could not be read, beside the predictions."""
     return Path(job.out).with_name(f"{Path(job.out).name}.rejects")
 
 
@@ -140,79 +141,75 @@ def _outputs(job: PredictJob) -> list[Output]:
 
 
 def _scratch_name(job: PredictJob) -> Path:
-    """Return what files that are only needed for a while lie beside: the output, or this directory for standard
-    output.
-    """
+    """Return the path beside which temporary files are written: the output, or the current directory for standard output."""
     return Path("predictions" if job.to_stdout else job.out)
 
 
 class _Predictions:
-    """The predictions of block after block, counted and reported."""
+    """Iterates over predictions, counts their rows and reports progress."""
 
     def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
         self._batches, self._model, self._report = rows, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
     def iterate_pieces(self, form: PredictionTable, threads: int) -> Generator[Piece]:
-        """Yield what is written, block after block."""
-        with closing(decide_rows(self._model, self._batches, threads, form.prepare)) as found:
-            for one in found:
-                yield form.finish(one.prepared, one.ids, self.rows)
-                self.rows += len(one.decision)
-                self._tell()
+        """Yield the output for all rows, block after block, computed in this process."""
+        with closing(decide_rows(self._model, self._batches, threads, form.prepare)) as blocks:
+            for block in blocks:
+                yield form.finish(block.prepared, block.ids, self.rows)
+                self.rows += len(block.decision)
+                self._report_progress()
 
     def iterate_slices(self, slices: Iterator[SlicePredictions], form: PredictionTable) -> Iterator[Piece]:
-        """Yield what workers have written, instead."""
-        for found in slices:
-            for table in parquet_tables(found.path):
+        """Yield the output for all rows from the files that workers have written, and delete these."""
+        for part in slices:
+            for table in parquet_tables(part.path):
                 yield form.lines_of(form.renumber(table, self.rows))
-            found.path.unlink()
-            self.rows += found.rows
-            self._batches.notices += [n for n in found.notices if n not in self._batches.notices]
-            self._tell()
+            part.path.unlink()
+            self.rows += part.rows
+            self._batches.notices += [n for n in part.notices if n not in self._batches.notices]
+            self._report_progress()
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         if self.stopwatch.due():
             seconds = self.stopwatch.seconds
             self._report({"event": "predict", "rows": self.rows, "of": self._batches.total, "seconds": seconds})
 
     def check(self) -> None:
-        """Raise DataError when rows are missing: the file must have as many as the store."""
+        """Raise DataError if the number of predictions is not the number of rows of the store."""
         if self._batches.total not in (None, self.rows):
             raise DataError(f"{self.rows} of {self._batches.total} rows were predicted", code="E-ROWS")
 
 
 @dataclass(frozen=True, slots=True)
 class PredictionTable:
-    """Which columns the predictions of a job have, and what they look like in its file."""
+    """The columns of the predictions of a job, and their format in its file."""
 
     job: PredictJob
-    """What is asked for."""
     model: Model
-    """The model whose predictions they are."""
     id_column: str | None
-    """The column that ids come from; None where rows have none."""
+    """The name of the column of ids; None if rows have no ids."""
 
     @property
     def numbered(self) -> bool:
-        """Whether rows are numbered, for want of ids."""
+        """Whether rows are numbered, as they have no ids."""
         return self.job.numbered and self.id_column is None
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns: that of the ids, or of the row numbers, is the first."""
+        """The names of the columns. The first column has the ids or the row numbers, if there are any."""
         first = self.id_column or (ROW_COLUMN if self.numbered else None)
         names = [first] if first is not None and self.job.named else []
-        beside = {
+        names_of_output = {
             "label": [NUMBER_COLUMN if self.model.numeric else LABEL_COLUMN],
             "decision": [f"decision_{name}" for name in self.model.outcomes],
             "probability": [f"probability_{name}" for name in self.model.classes],
         }
-        return names + [name for output in self.job.outputs for name in beside[output]]
+        return names + [name for output in self.job.outputs for name in names_of_output[output]]
 
     @property
     def textual(self) -> bool:
-        """Whether the job's file is one of lines."""
+        """Whether the output is a text format: CSV or lines."""
         return self.job.to_stdout or Path(self.job.out).suffix not in (".npy", ".parquet")
 
     def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
@@ -220,12 +217,12 @@ class PredictionTable:
         return self._name_columns([*self._first(len(decision), ids, start), *self._outputs(decision)])
 
     def prepare(self, decision: Float64, _batch: RowBatch) -> list[Array] | Texts:
-        """Return the columns, or their text, of decision values (n, k), for ``finish``; any thread may do this."""
+        """Return the columns for decision values (n, k), or their text, as input of ``finish``. Any thread may call it."""
         columns = self._outputs(decision)
         return join_columns([texts_of(column) for column in columns]) if self.textual else columns
 
     def finish(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
-        """Return what is written of rows that were prepared, with their ids (n,), or from the number ``start`` on."""
+        """Return the output for prepared rows, with their ids (n,) or with numbers from ``start`` on."""
         if not self.textual:
             return self._name_columns([*self._first(len(prepared[0]), ids, start), *prepared])
         first = [texts_of(column) for column in self._first(len(prepared), ids, start)]
@@ -235,13 +232,13 @@ class PredictionTable:
         return dict(zip(self.names, columns, strict=True))
 
     def _first(self, rows: int, ids: Array | None, start: int) -> list[Array]:
-        """Return the column of ids or of row numbers, if there is one."""
+        """Return a list with the column of ids or of row numbers; empty if there is none."""
         if not (self.job.named and (ids is not None or self.numbered)):
             return []
         return [np.arange(start, start + rows) if ids is None else ids]
 
     def _outputs(self, decision: Float64) -> list[Array]:
-        """Return the other columns."""
+        """Return the columns of labels, decision values and probabilities."""
         columns: list[Array] = []
         for output in self.job.outputs:
             if output == "label" and self.model.numeric:
@@ -253,17 +250,15 @@ class PredictionTable:
         return columns
 
     def renumber(self, table: Table, start: int) -> Table:
-        """Return the columns of rows that were numbered from 0 as those of rows from ``start`` on."""
+        """Return the columns with row numbers shifted from 0 to ``start``."""
         return {**table, ROW_COLUMN: table[ROW_COLUMN] + start} if self.numbered else table
 
     def lines_of(self, table: Table) -> Piece:
-        """Return a table as it is written: as lines where the job's file is one of lines."""
+        """Return the output for a table: lines for a text format, else the table."""
         return line_bytes(join_columns([texts_of(column) for column in table.values()])) if self.textual else table
 
     def write(self, pieces: Iterable[Piece]) -> None:
-        """Write all pieces to the job's file, or nothing; to standard output, one after the other. Raises
-        StorageError.
-        """
+        """Write all pieces to the output; a file is complete or not written at all. Raises StorageError."""
         out, tables = Path(self.job.out), cast(Iterable[Table], pieces)
         lines = cast(Iterable[bytes], pieces)
         header = (",".join(map(quote_field, self.names)) + "\n").encode()
@@ -278,15 +273,15 @@ class PredictionTable:
             durable.write_stream(out, chain([header] if out.suffix == ".csv" else [], lines))
 
     def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
-        """The array's length goes before its numbers, so they wait in a file beside the output until it is known."""
+        """Write a .npy array. Its header has the number of rows, so that the values go to a temporary file first."""
         labels = self.job.outputs == ("label",) and not self.model.numeric
         dtype = np.array(self.model.classes).dtype if labels else np.dtype("<f8")
         with scratch_beside(out) as scratch:
             spool = scratch / "numbers"
             durable.write_stream(spool, (_to_bytes(table, dtype) for table in tables))
-            wide = len(self.names)
-            rows = spool.stat().st_size // (dtype.itemsize * wide)
-            header = durable.npy_header(dtype, (rows, wide) if wide > 1 else (rows,))
+            columns = len(self.names)
+            rows = spool.stat().st_size // (dtype.itemsize * columns)
+            header = durable.npy_header(dtype, (rows, columns) if columns > 1 else (rows,))
             durable.write_stream(out, chain([header], file_pieces(spool)))
 
 
@@ -296,7 +291,7 @@ def _to_bytes(table: Table, dtype: DType) -> Array:
 
 
 def _printable_lines(lines: bytes) -> bytes:
-    """Return lines as a terminal may have them: what would move its cursor is spelled out."""
+    """Return lines for a terminal, with control characters escaped."""
     return "\n".join(map(printable, lines.decode().split("\n"))).encode()
 
 
@@ -308,25 +303,25 @@ def file_pieces(path: Path) -> Iterator[bytes]:
 
 
 class SlicePredictions(NamedTuple):
-    """The output of a slice."""
+    """The predictions that a worker has written for a slice."""
 
     path: Path
-    """The Parquet file that holds its predictions, rows numbered from 0."""
+    """The Parquet file with the predictions; its rows are numbered from 0."""
     rows: int
     """The number of rows."""
     notices: list[str]
-    """What a user should know."""
+    """Notices for the user."""
 
 
 def predict_slices(
     work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int
 ) -> Iterator[SlicePredictions]:
-    """Yield the outputs of all slices in order. Raises what a task raises, ClusterError."""
+    """Yield the outputs of all slices in order. Raises ClusterError and the errors of tasks."""
     yield from executor.map(Task("predict", predict_slice, needs), parts, (executor.share(work),))
 
 
 def predict_slice(part: Slice, work: ApplyWork) -> SlicePredictions:
-    """Write the predictions of a slice; this is the task of predict. Raises DataError, StorageError."""
+    """Write the predictions of a slice; the task of ``predict_slices``. Raises DataError, StorageError."""
     assert work.directory is not None
     model, rows = open_slice(part, work)
     job = work.job
