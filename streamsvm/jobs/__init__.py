@@ -41,31 +41,31 @@ PLAIN = (str, int, float, list, tuple, Mapping, type(None))
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobResult:
-    """What a job answers with: each job adds fields of its own."""
+    """The result of a job; each job adds fields of its own."""
 
     notices: tuple[str, ...] = field(default=(), kw_only=True)
-    """What is worth knowing of the data and of what was done, as lines of text."""
+    """Facts about the data and the run that are worth knowing, one line each."""
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
-    """What a user has to know before the outputs are used, as lines of text."""
+    """Facts that a user must know before using the outputs, one line each."""
     failure: StreamSVMError | None = field(default=None, kw_only=True)
-    """What the command ends with although its outputs are complete; a program that calls the job reads it here."""
+    """The error with which the command ends although its outputs are complete."""
     page: Path | None = field(default=None, kw_only=True)
-    """The page that was drawn, where one was asked for."""
+    """The page of the run, if one was written."""
 
     def facts(self) -> JsonObject:
-        """Return the result as JSON values: those of its fields that are plain, paths as text."""
-        found = field_values(self, (item.name for item in fields(self))).items()
-        written = {name: str(value) if isinstance(value, Path) else value for name, value in found}
-        left_out = ("failure", "page")
-        return {name: value for name, value in written.items() if isinstance(value, PLAIN) and name not in left_out}
+        """Return the fields that can be written as JSON; paths become text."""
+        values = field_values(self, (item.name for item in fields(self))).items()
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in values}
+        excluded = ("failure", "page")
+        return {name: value for name, value in plain.items() if isinstance(value, PLAIN) and name not in excluded}
 
     def summary(self) -> dict[str, str]:
-        """Return what a reader wants to know first: short texts by name."""
-        left_out = ("notices", "warnings")
+        """Return the most important facts as short texts by name."""
+        excluded = ("notices", "warnings")
         return {
             name: format_value(value)
             for name, value in self.facts().items()
-            if value is not None and name not in left_out
+            if value is not None and name not in excluded
         }
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class JobResult:
         return build_card(type(self).__name__, self.summary(), *link, *self._more())
 
     def _more(self) -> tuple[Markup, ...]:
-        """Return what a notebook shows below the summary."""
+        """Return further content that a notebook shows below the summary."""
         return ()
 
 

@@ -1,9 +1,9 @@
-"""Folds of a store: chunks that are held out together.
+"""Assign the chunks of a store to the folds of cross-validation.
 
-A fold is a mask over chunks, so that one reading serves all folds and all values of C: a problem is simply not shown
-the chunks of its own fold, and when all are solved, one reading more shows each only those. A store of few chunks is
-cut finer, in memory. Chunks are dealt to the folds at random; rows of one chunk stay together, which is what one wants
-of rows that were measured together, and makes no difference when they lie in random order.
+A fold is a set of chunks, so that one pass over the data serves all folds and all values of C: each problem skips the
+chunks of its own fold. After the training one more pass evaluates each problem on these chunks. The rows of a store with
+few chunks are copied into smaller chunks in memory. Chunks are assigned at random. Rows of the same chunk stay together,
+which is desirable if they were measured together, and makes no difference if rows are in random order.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from streamsvm.types import Layout, Problem, Store, Term
 from streamsvm.types.problem import class_factors
 
 CHUNKS_PER_FOLD = 8
-"""The least number of chunks of a fold."""
+"""Minimum number of chunks per fold."""
 
 
 def needs_cutting(layout: Layout, folds: int) -> bool:
-    """Return whether there are too few chunks to make folds of."""
+    """Return whether the store has too few chunks for the folds, so that smaller chunks are needed."""
     return len(layout.chunks) < CHUNKS_PER_FOLD * folds
 
 
 def cut_terms(layout: Layout, folds: int) -> list[Term]:
-    """Return the memory of a store that is cut finer."""
+    """Return the memory of a copy of the rows in smaller chunks; empty if none is needed."""
     if not needs_cutting(layout, folds):
         return []
     return [
@@ -45,8 +45,9 @@ def cut_terms(layout: Layout, folds: int) -> list[Term]:
 
 
 def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD) -> Store:
-    """Return the store, or its rows in memory in chunks enough. Raises UsageError when there are not ``least`` rows a
-    fold.
+    """Return the store, or if it has too few chunks a copy in memory with smaller chunks.
+
+    Raises UsageError if there are fewer than ``least`` rows per fold.
     """
     layout = store.layout
     if not needs_cutting(layout, folds):
@@ -63,49 +64,48 @@ def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD
 
 
 def piece_bytes(layout: Layout, folds: int) -> int:
-    """Return the size of the chunks that a store is cut into where it has too few."""
+    """Return the size in bytes of the smaller chunks."""
     nbytes = 4 * layout.rows * layout.columns if layout.nonzeros is None else 8 * sum(layout.nonzeros)
     return max(1, nbytes // (CHUNKS_PER_FOLD * folds))
 
 
 def cut_sizes(store: Store, folds: int) -> tuple[int, ...]:
-    """Return the rows of each chunk of the store as it is dealt to folds: cut finer, where that is needed.
+    """Return the number of rows of each chunk that is assigned to a fold, after ``cut_finer``.
 
-    Raises UsageError when there are not enough rows.
+    Raises UsageError if there are not enough rows.
     """
     return cut_finer(store, folds, 1).layout.chunks
 
 
 def deal_chunks(layout: Layout, folds: int, seed: int) -> Int32:
-    """Return the fold of each chunk of a store, (chunks,) int32; see ``deal``."""
+    """Return the fold of each chunk of a store, (chunks,) int32, assigned by ``deal``."""
     return deal(len(layout.chunks), folds, seed)
 
 
 def deal(chunks: int, folds: int, seed: int) -> Int32:
-    """Return the fold of each of so many chunks, dealt at random, about as many to each fold. Raises UsageError."""
+    """Return the fold of each chunk, assigned at random with almost equal numbers per fold. Raises UsageError."""
     if not 2 <= folds <= chunks:
         raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")
     return np.random.default_rng((seed, folds)).permutation(np.arange(chunks, dtype=np.int32) % folds)
 
 
 class Trial(NamedTuple):
-    """Problems, one for each class or one for two classes, that are not shown the chunks of a fold."""
+    """The problems of one model that hold out the chunks of a fold."""
 
     problems: tuple[Problem, ...]
-    """Each is that of one class."""
+    """One problem for each class, or a single one for two classes."""
     chunks: tuple[int, ...]
-    """The numbers of the chunks they are not shown."""
+    """The numbers of the held-out chunks."""
 
     @property
     def values(self) -> int:
-        """How many decision values its models have."""
+        """The number of decision values of the model."""
         return sum(len(problem.kind.positives) for problem in self.problems)
 
     def outcomes(self, codes: Array) -> Array:
-        """Return the outcomes (n,) of the problems that are right about rows of these classes, as
-        ``model.predict_codes`` has them.
+        """Return the true outcomes (n,) of rows with these class codes, in the codes of ``model.predict_codes``.
 
-        Numbers are what they are. Of one class 1 stands for rows that it is learned from, 0 for all others.
+        In regression they are the targets. In one-class problems they are 1 for rows of the learned class, 0 for others.
         """
         first = self.problems[0]
         positives = [code for problem in self.problems for code in problem.kind.positives]
@@ -113,11 +113,16 @@ class Trial(NamedTuple):
 
 
 def build_trial(problems: Sequence[Problem], weight: LossWeight, layout: Layout, fold: Int32, number: int) -> Trial:
-    """Return ``problems`` of all rows, for this C or nu and without a fold."""
+    """Return the trial of fold ``number``: ``problems`` with this C or nu, which hold out the chunks of the fold.
+
+    ``fold`` (chunks,): the fold of each chunk.
+    """
     chunks = tuple(np.flatnonzero(fold == number).tolist())
     rows = sum(layout.chunks[chunk] for chunk in chunks)
     C = 1.0 if weight.C is None else float(weight.C)
-    shown = [replace(one, C=C, rows=layout.rows - rows, held_out=chunks) for one in problems]
+    trial_problems = [replace(problem, C=C, rows=layout.rows - rows, held_out=chunks) for problem in problems]
     if weight.nu is not None:
-        shown = [replace(one, regularizer=one.regularizer.with_nu(weight.nu)) for one in shown]
-    return Trial(tuple(shown), chunks)
+        trial_problems = [
+            replace(problem, regularizer=problem.regularizer.with_nu(weight.nu)) for problem in trial_problems
+        ]
+    return Trial(tuple(trial_problems), chunks)

@@ -1,9 +1,10 @@
-"""Rows that come in portions: a pass of a stochastic solver over each, which begins at the weights the last one ended
-with.
+"""Train incrementally (``partial_fit``): one pass of a stochastic solver over each portion of rows, warm-started from the
+weights of the previous portion.
 
-P is that of all rows so far, 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i), n of them counting this portion: lambda = 1 / (C
-n) falls as rows come in, and the weights so far count as n presentations, so that steps fall like 1/n. What ends a
-portion is the mean of w over it. Nothing is proved of rows that are gone: such a model has no certificate.
+The objective is that of all n rows so far, including the current portion: 1/2 ||w||^2 + C sum_i s_i l(y_i w.x_i). So
+lambda = 1 / (C n) decreases as rows arrive, and steps decrease like 1/n, as the previous weights count as the result of
+the earlier rows. The result of a portion is the mean of w over its steps. Such a model has no certificate, because the
+earlier rows are no longer available.
 """
 
 from __future__ import annotations
@@ -24,17 +25,17 @@ from streamsvm.solvers.stochastic import AveragedSolver
 from streamsvm.types import Store
 
 PORTIONS = "portions"
-"""What is recorded of a model that was made of portions, by this name in its provenance."""
+"""The field of a model's provenance with the facts of incremental training."""
 
 
 def takes_portions(name: str) -> bool:
-    """Return whether the solver of a name is a stochastic one."""
+    """Return whether the solver with this name is stochastic, and can train incrementally."""
     return name in SOLVERS and isinstance(SOLVERS[name](), AveragedSolver)
 
 
 def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Model:
-    """Return the model after one pass over ``store``; ``rows`` were seen before it, ``start`` is what they have come
-    to.
+    """Return the model after one pass over ``store``. ``start``: the model of the ``rows`` earlier rows; None: there are
+    none.
 
     Raises UsageError for another solver, a kernel or scaled columns; DataError, BudgetError.
     """
@@ -60,9 +61,9 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
 
 
 def _plan(job: FitJob, store: Store) -> Plan:
-    """Return the plan of a pass; of 'auto' the solver is sgd, or assg for losses that sgd does not take.
+    """Return the plan of a pass. For 'auto' the solver is sgd, or assg if sgd does not support the loss.
 
-    Raises UsageError for what cannot go on from one portion to the next.
+    Raises UsageError for settings that cannot be continued from one portion to the next.
     """
     if job.solver == "auto":
         job = replace(job, solver="sgd" if job.loss in losses_of("sgd") else "assg")

@@ -1,4 +1,4 @@
-"""report: what runs have recorded in, a page to show out."""
+"""Write the page of recorded runs (``report``)."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from streamsvm.types import Report, silent
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ReportResult(JobResult):
-    """A page, and how large it is."""
+    """The result of ``report``."""
 
     out: Path
-    """Where it lies."""
+    """The path of the page."""
     runs: int
-    """How many runs it tells of."""
+    """The number of runs on the page."""
     bytes: int
-    """Its size."""
+    """The size of the page in bytes."""
 
 
 def report(job: ReportJob, _report: Report = silent) -> ReportResult:
-    """Draw what runs have left. Raises MissingError, DataError for what is no run, UsageError, ExistsError,
-    StorageError.
+    """Write the page of the given runs. Raises MissingError, DataError for a path that is not a run, UsageError,
+    ExistsError, StorageError.
     """
     if not job.runs:
         raise UsageError("there is no run to report on", hint="name a model and the page: report model.ssvm page.html")
@@ -39,7 +39,7 @@ def report(job: ReportJob, _report: Report = silent) -> ReportResult:
 
 
 def write_page(runs: list[Path], out: Path) -> ReportResult:
-    """Write the page of these runs, whatever lies at ``out``; see ``report``."""
+    """Write the page of these runs, and replace the file ``out`` if it exists. Raises the errors of ``report``."""
     page = build_page([read_run(run) for run in runs]).encode()
     durable.write_file(out, page)
     return ReportResult(out, len(runs), len(page))

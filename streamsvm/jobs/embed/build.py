@@ -1,14 +1,14 @@
-"""embed: a store and a kernel in, a store of Nystrom features out, within the budget; also the embedding a fit makes
-for itself.
+"""Write the Nystrom features of a store as a store of their own, an embedding, for the command ``embed`` and for fits.
 
-The embedding holds its map. An existing one is reused if all that decides its bytes is equal, an interrupted build is
-resumed, and otherwise a new one is begun. Three things run at once: a reader fetches the next block, threads compute
-features (matrix products, nearly all of the time), and a writer thread checks, writes and syncs the last chunk. A
-journal is written every few chunks: after a kill the same command continues there, and the bytes are the same.
+The embedding contains its map. An existing embedding is reused if its key is equal, that is, if the same inputs would
+give the same bytes; an interrupted build is resumed; otherwise a new build starts. A reader fetches the next block while
+threads compute features (matrix products, which take nearly all of the time) and a writer thread checks, writes and
+syncs the last chunk. A journal is written every few chunks. After a kill, the same command continues from the journal,
+with the same bytes as a result.
 
-Features are computed for pieces of rows, which are cut where the chunks of the store and those of the embedding begin.
-The last bits of a product depend on the rows that are multiplied together; so pieces depend neither on threads and
-workers nor on where an earlier run was stopped.
+Features are computed for pieces of rows, which are cut at the boundaries of the chunks of the store and of the
+embedding. The last bits of a matrix product depend on which rows are multiplied together; therefore the pieces depend
+neither on the threads and workers nor on where an earlier run was stopped.
 """
 
 from __future__ import annotations
@@ -79,20 +79,20 @@ from streamsvm.types import Chunk, Report, Store, Term, silent
 FORMAT = 1
 JOURNAL = "journal.json"
 JOURNAL_EVERY = 16
-"""Chunks between two entries of the journal."""
+"""The number of chunks between two writes of the journal."""
 CHUNK_BUFFERS = 3
-"""The number of chunks in memory: one being filled, one being written, one between them."""
+"""The number of chunks in memory: one being filled, one waiting, one being written."""
 PART_BYTES = 64 << 20
-"""Bytes of features, about, that one task makes."""
+"""The approximate size in bytes of the features that one task computes."""
 HEADROOM = 1.5
 """Factor by which a feature may exceed the largest one of its column in a sample before it is clipped."""
 SCALE_ROWS = 8192
-"""Rows of that sample."""
+"""The number of rows in the sample from which scales of int8 features are derived."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EmbedResult(JobResult):
-    """The embedding that was built, or found to be there already."""
+    """The result of ``embed``: an embedding that was built or reused."""
 
     embedding: Path
     """The path of the embedding."""
@@ -101,11 +101,11 @@ class EmbedResult(JobResult):
     rows: int
     """The number of rows."""
     reused: bool
-    """Whether an embedding with the same key was there already."""
+    """Whether an embedding with the same key already existed."""
     resumed: int
-    """Rows that an earlier, interrupted run had written."""
+    """The number of rows that an earlier, interrupted run had written."""
     seconds: float
-    """How long it took."""
+    """The duration in seconds."""
 
 
 def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
@@ -113,7 +113,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
     again = format_command("embed", job)
     limit = signals.limit_time(job.time_limit)
     with signals.set_resume_command(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
-        # a second BLAS thread fights reader and writer for their core
+        # one BLAS thread: more would compete with reader and writer for cores
         job = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
         inner = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
@@ -129,7 +129,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
 
 
 def plan_memory(job: EmbedJob, store: Store, request: NystromRequest, threads: int = 1) -> MemoryPlan:
-    """Return the memory that building an embedding takes."""
+    """Return the memory plan of building an embedding."""
     m = request.landmarks
     chunk = max(job.chunk_bytes, 4 * m)
     terms = [*budget.steady_terms(), *budget.block_terms(store.layout, job.prefetch, store.buffers().nbytes)]
@@ -149,25 +149,26 @@ class Builder:
     """Builds one embedding."""
 
     store: Store
-    """The rows that are embedded."""
+    """The rows to embed."""
     request: NystromRequest
-    """The kernel features that are asked for."""
+    """The kernel features to compute."""
     target: Path
     """The path of the embedding."""
     job: Any
-    """Says dtype, chunk_bytes, prefetch and overwrite: an ``EmbedJob`` or a fit's own."""
+    """The settings dtype, chunk_bytes, prefetch and overwrite: an ``EmbedJob``, or settings of a fit."""
     report: Report
-    """Takes the events of progress."""
+    """The receiver of progress events."""
     executor: Executor | None = None
-    """Where features are made; None makes them here."""
+    """The executor that computes features; None: threads of this process."""
     inputs: tuple[str | None, ...] = ()
-    """What the job reads beside the store."""
+    """Files that the job reads, apart from the store."""
     remedy: str = "use fewer landmarks (--landmarks), or --dtype int8"
-    """The advice for a disk that is too small."""
+    """The advice if the disk is too small."""
 
     def build(self) -> EmbedResult:
-        """Reuse the embedding, resume its build, or build it. Raises ExistsError (E-LOCKED: another process builds
-        it), StorageError, DataError.
+        """Reuse the embedding, resume its build, or build it.
+
+        Raises ExistsError (E-LOCKED: another process builds it), StorageError, DataError.
         """
         began = time.perf_counter()
         outputs = store_outputs([self.target], continues=True, kind=EMBEDDING)
@@ -175,14 +176,14 @@ class Builder:
         claim(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
         points = draw_landmarks(self.request, self.store, self.job.prefetch)
         key = digest_embedding(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
-        if self._find_committed_key() == key:  # nothing is written: it may be in use
+        if self._find_committed_key() == key:  # reused without the lock, as others may be reading it
             return self._reuse(began)
         with hold_lock(self.target):
-            found = self._find_committed_key()
-            return self._reuse(began) if found == key else self._resume_or_begin(points, key, found, began)
+            existing = self._find_committed_key()
+            return self._reuse(began) if existing == key else self._resume_or_begin(points, key, existing, began)
 
     def _find_committed_key(self) -> str | None:
-        """Return ``read_committed_key`` of the target; "" for a damaged embedding that is to be overwritten."""
+        """Return the key of the target, as ``read_committed_key``; "" for a damaged embedding to be overwritten."""
         try:
             return read_committed_key(self.target)
         except DataError:
@@ -193,9 +194,9 @@ class Builder:
     def _reuse(self, began: float) -> EmbedResult:
         return self._result(read_map(self.target, open_store(self.target).facts["map"]), began, reused=True)
 
-    def _resume_or_begin(self, points: Points, key: str, found: str | None, began: float) -> EmbedResult:
-        """Resume an interrupted build of the same embedding, or begin one; ``found``: the key of what is there."""
-        if (found is not None or not _is_unfinished_build(self.target)) and not self.job.overwrite:
+    def _resume_or_begin(self, points: Points, key: str, existing: str | None, began: float) -> EmbedResult:
+        """Resume an interrupted build of the same embedding, or start one. ``existing``: the key of the target, if any."""
+        if (existing is not None or not _is_unfinished_build(self.target)) and not self.job.overwrite:
             hint = "choose another name, or pass --overwrite"
             raise ExistsError(f"{self.target} exists already and is not this embedding", hint=hint)
         writer = create(self.target, sparse=False, chunk_bytes=self.job.chunk_bytes, overwrite=True)
@@ -229,19 +230,19 @@ class Builder:
         return EmbedResult(self.target, projection, rows, reused, resumed, seconds)
 
     def _check_space(self, rank: int, directory: Path) -> None:
-        """Raise StorageError when the disk has less room than the embedding still needs."""
+        """Raise StorageError if the disk has less free space than the rest of the embedding needs."""
         needed = round(SPACE_FACTOR * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
-        there = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
+        written = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
         free = shutil.disk_usage(directory).free
-        if needed - there > free:
+        if needed - written > free:
             raise StorageError(
-                f"{directory} has {mib(free)} free, the embedding needs {mib(needed - there, up=True)} more",
+                f"{directory} has {mib(free)} free, the embedding needs {mib(needed - written, up=True)} more",
                 code="E-NOSPACE",
                 hint=f"free space, or {self.remedy}",
             )
 
     def _write(self, projection: Projection, writer: Any, saved: JsonObject) -> int:
-        """Compute and write the features of all rows that are not there yet; return the number of the first of them."""
+        """Compute and write the features of the rows not yet written; return the number of the first of these rows."""
         layout, features = self.store.layout, Nystrom(projection, 0.0, factored=True)
         rows = max(1, self.job.chunk_bytes // (4 * projection.rank))
         first, shape = 0, Dense(np.empty((0, projection.rank), np.float32))
@@ -266,22 +267,22 @@ class Builder:
 
     @property
     def _parts(self) -> Path:
-        """The folder of the parts that workers write, beside the embedding; after a stop, parts are not made again."""
+        """The folder, beside the embedding, of the parts that workers write. A resumed build reuses them."""
         return self.target.resolve().with_name(f".{self.target.name}.parts")
 
     def _fetch(self, projection: Projection, writer: Any, saved: JsonObject, rows: int, executor: Executor) -> None:
-        """Have workers compute the features, and write these in order."""
+        """Let workers compute the features, and write these in order."""
         durable.make_directory(self._parts)
-        store, stopwatch, done, of = self.store, Stopwatch(), 0, self.store.layout.rows
-        place = writer.directory.resolve()
-        work = EmbedWork(reference_to(store), self._parts, place, saved["map"], saved["key"], rows)
-        for chunk in fetch_features(work, of, projection, executor):
+        store, stopwatch, done, total = self.store, Stopwatch(), 0, self.store.layout.rows
+        map_directory = writer.directory.resolve()
+        work = EmbedWork(reference_to(store), self._parts, map_directory, saved["map"], saved["key"], rows)
+        for chunk in iterate_features_of_workers(work, total, projection, executor):
             writer.append(chunk.X, chunk.codes, chunk.weight)
             done += len(chunk.codes)
             self._report_progress(done, stopwatch)
 
     def _map(self, features: Nystrom, feature_writer: FeatureWriter, first: int, rows: int) -> None:
-        """Hand over the features of row ``first`` and all that follow, in chunks of ``rows``."""
+        """Compute the features of row ``first`` and all rows after it, and pass them to the writer in chunks of ``rows``."""
         stopwatch, done = Stopwatch(), first
         pieces = read_pieces(self.store, self.request.inner, rows, depth=self.job.prefetch, first=first)
         with closing(make_features(pieces, features, threading.threads())) as made:
@@ -299,7 +300,7 @@ class Builder:
         self.report(event | {"done": False})
 
     def _facts(self, projection: Projection, saved: JsonObject) -> JsonObject:
-        """Return the facts of the manifest: where the features are from."""
+        """Return the facts of the manifest: the origin of the features."""
         origin = self.store.facts
         facts: JsonObject = {
             "embedding": {**self.request.describe(), "key": saved["key"], "store": self.store.digest},
@@ -313,8 +314,8 @@ class Builder:
 
 
 def _is_unfinished_build(target: Path) -> bool:
-    """Return whether the target does not exist, or is an unfinished build: one with a journal, or one that was killed
-    before it had one.
+    """Return whether the target does not exist or is an unfinished build: it has a journal, or was killed before the
+    journal was written.
     """
     if not target.is_dir() or (target / JOURNAL).exists():
         return target.is_dir() or not target.exists()
@@ -322,13 +323,13 @@ def _is_unfinished_build(target: Path) -> bool:
 
 
 def read_journal(directory: Path, key: str) -> JsonObject | None:
-    """Return the journal of an interrupted build of the same embedding; None when there is none that can be used."""
+    """Return the journal of an interrupted build of the same embedding; None if there is none, or it is not readable."""
     saved = _journal(directory)
     return saved if saved is not None and saved["key"] == key else None
 
 
 def has_journal(directory: Path) -> bool:
-    """Return whether an interrupted build of any embedding has left a journal that can be used."""
+    """Return whether an interrupted build of any embedding has left a readable journal."""
     return _journal(directory) is not None
 
 
@@ -341,19 +342,19 @@ def _journal(directory: Path) -> JsonObject | None:
 
 
 def digest_embedding(store: Store, points: Points, request: NystromRequest, dtype: str, chunk_bytes: int) -> str:
-    """Return the sha256 of all that decides an embedding's bytes."""
+    """Return the key of an embedding: the sha256 of all inputs that determine its bytes."""
     inner = request.inner
     scaling = [inner.shift, inner.scale] if isinstance(inner, Standardized) else []
     arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
     kernel = {"kernel": request.kernel, **parameters_of(request.record)}
     parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
-    if offsets := offsets_of_store(store.facts).to_json():  # the same stored rows at other offsets are other rows
+    if offsets := offsets_of_store(store.facts).to_json():  # equal stored rows differ if their offsets differ
         parts.append(offsets)
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def read_committed_key(target: Path) -> str | None:
-    """Return the key of a finished embedding, "" for another store, None where there is none. Raises DataError."""
+    """Return the key of a finished embedding, "" for another store, None if there is no store. Raises DataError."""
     if not (target / manifest.FILE).exists():
         return None
     return str(open_store(target).facts.get("embedding", {}).get("key", ""))
@@ -362,9 +363,9 @@ def read_committed_key(target: Path) -> str | None:
 def read_pieces(
     store: Store, inner: Raw | Standardized, rows: int, *, depth: int, first: int = 0, stop: int | None = None
 ) -> Generator[Chunk]:
-    """Yield copies of rows [first, stop) as the kernel sees them, with codes and weights, piece by piece.
+    """Yield copies of rows [first, stop), scaled for the kernel, with codes and weights, piece by piece.
 
-    ``rows``: of a chunk of the embedding. ``depth``: blocks read ahead.
+    ``rows``: the number of rows in a chunk of the embedding. ``depth``: the number of blocks to read ahead.
     """
     layout = store.layout
     starts = layout.starts
@@ -385,10 +386,9 @@ def read_pieces(
 
 
 def make_features(pieces: Generator[Chunk], features: Nystrom, threads: int) -> Generator[Chunk]:
-    """Yield the features of all pieces in order, dense float32, with codes and weights; the arrays belong to the
-    caller.
+    """Yield the features of all pieces in order, dense float32, with codes and weights, in new arrays.
 
-    Raises what reading the rows raises.
+    Raises the errors of reading the rows.
     """
     task = Task("embed", map_piece, each=_map_pieces)
     with closing(pieces), closing(local_executor(threads).map(task, pieces, (features,))) as made:
@@ -396,16 +396,16 @@ def make_features(pieces: Generator[Chunk], features: Nystrom, threads: int) -> 
 
 
 def map_piece(piece: Chunk, features: Nystrom) -> Chunk:
-    """Return the features of one piece, through buffers of its own."""
+    """Return the features of one piece."""
     with closing(_map_pieces(iter([piece]), features)) as made:
         return next(made)
 
 
 def _map_pieces(pieces: Iterator[Chunk], features: Nystrom) -> Generator[Chunk]:
-    mine = copy.copy(features)
+    thread_features = copy.copy(features)  # with buffers of its own
     for piece in pieces:
         out = np.empty((row_count(piece.X), features.columns), np.float32)
-        mine.write_features(piece.X, out)
+        thread_features.write_features(piece.X, out)
         yield piece._replace(X=Dense(out))
 
 
@@ -413,34 +413,35 @@ class Span(NamedTuple):
     """Rows [first, stop) of a store, which one task embeds."""
 
     number: int
-    """The place of the span among all spans."""
+    """The position among all spans."""
     first: int
-    """The first row."""
     stop: int
-    """The end of the rows."""
 
 
 @dataclass(frozen=True, slots=True)
 class EmbedWork:
-    """What is embedded, through which map, and where the parts go."""
+    """The inputs of the tasks that compute an embedding."""
 
     store: StoreReference
-    """The rows that are embedded."""
+    """The rows to embed."""
     directory: Path
     """The folder of the parts."""
     map: Path
-    """The file that holds the map."""
+    """The folder with the file of the map."""
     seal: str
-    """The sha256 the file must have."""
+    """The expected sha256 of that file."""
     key: str
     """The key of the embedding."""
     rows: int
-    """Rows of a chunk of the embedding."""
+    """The number of rows in a chunk of the embedding."""
 
 
-def fetch_features(work: EmbedWork, total: int, projection: Projection, executor: Executor) -> Iterator[Chunk]:
-    """Yield the features of all ``total`` rows in order, with their codes and weights. Raises what a task raises,
-    ClusterError.
+def iterate_features_of_workers(
+    work: EmbedWork, total: int, projection: Projection, executor: Executor
+) -> Iterator[Chunk]:
+    """Yield the features of all ``total`` rows in order, with codes and weights, as computed by workers.
+
+    Raises ClusterError and the errors of tasks.
     """
     rank, task = projection.rank, Task("embed", embed_span, projection.nbytes)
     shared = (executor.share(work),)
@@ -451,7 +452,7 @@ def fetch_features(work: EmbedWork, total: int, projection: Projection, executor
 
 
 def embed_span(span: Span, work: EmbedWork) -> Span:
-    """Write the features of some rows as a part; this is the task of a worker. Raises DataError, StorageError."""
+    """Write the features of a span as a part; the task of ``iterate_features_of_workers``. Raises DataError, StorageError."""
 
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
         projection, store = read_map(work.map, work.seal), work.store.open()
@@ -471,7 +472,7 @@ def _part_key(work: EmbedWork, span: Span) -> str:
 
 
 class _ChunkBuffer:
-    """Memory for one chunk."""
+    """The memory of one chunk."""
 
     def __init__(self, rows: int, columns: int, *, numeric: bool) -> None:
         self.features = np.empty((rows, columns), np.float32)
@@ -482,11 +483,11 @@ class _ChunkBuffer:
 
 
 class FeatureWriter:
-    """Collects features in chunks, which a thread of its own writes; a context manager.
+    """Collects features in chunks, which a background thread writes; a context manager.
 
-    ``take`` rows of the current chunk, fill them, call ``hand_over_if_full``; call ``finish`` after the last. Errors of
-    the writer thread are raised by the next call. ``journal`` is written every few chunks with the progress of the
-    writer, once all it names is durable. ``numeric``: the codes of rows are numbers to predict.
+    Call ``take`` to reserve rows of the current chunk, fill them, and call ``hand_over_if_full``; call ``finish`` at the
+    end. Errors of the writer thread are raised by the next call. Every few chunks, ``journal`` is written with the
+    progress of the writer, after all data it refers to is durable. ``numeric``: codes are numbers to predict.
     """
 
     def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject, *, numeric: bool) -> None:
@@ -509,7 +510,7 @@ class FeatureWriter:
 
     @property
     def room(self) -> int:
-        """How many rows still fit the current chunk."""
+        """The number of free rows in the current chunk."""
         return self._rows - self._slot.count
 
     def take(self, count: int, chunk: Chunk, first: int) -> Float32:
@@ -525,19 +526,19 @@ class FeatureWriter:
         return slot.features[at : at + count]
 
     def hand_over_if_full(self) -> None:
-        """Hand the chunk over if it is full; all rows that were taken must be filled. Raises errors of the writer."""
+        """Pass the chunk to the writer if it is full; all reserved rows must be filled. Raises errors of the writer."""
         if self.room == 0:
             self._hand_over()
 
     def finish(self) -> None:
-        """Hand over the rest and wait until everything is written. Raises errors of the writer."""
+        """Pass the last chunk to the writer and wait until everything is written. Raises errors of the writer."""
         if self._slot.count:
             self._hand_over()
         self._end()
         self._raise()
 
     def _end(self) -> None:
-        """End the writer thread if it still runs."""
+        """Stop the writer thread if it is running."""
         end_all([self._thread], lambda: self._full.put(None))
 
     def _hand_over(self) -> None:
@@ -560,9 +561,9 @@ class FeatureWriter:
                     written += 1
                     if written % JOURNAL_EVERY == 0 and slot.count == self._rows:
                         self._write_journal()
-            except BaseException as error:  # noqa: BLE001  carried to the thread that fills, which raises it
+            except BaseException as error:  # noqa: BLE001  raised again by the thread that fills chunks
                 self._error = error
-            if slot.count == self._rows:  # the last, shorter chunk stays with the writer until it commits
+            if slot.count == self._rows:  # the writer uses the last, shorter chunk until it commits
                 self._free.put(slot)
         self._free.put(_ChunkBuffer(0, 0, numeric=False))
 
@@ -576,19 +577,18 @@ class FeatureWriter:
 
 
 def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
-    """Return the scale of each column for int8: 127 stands for ``HEADROOM`` times the largest feature in a sample of
-    rows.
+    """Return the scale of each column for int8: 127 represents ``HEADROOM`` times the largest feature in a sample of rows.
 
-    The landmarks would not do as a sample: their features along small eigenvalues are far smaller than those of others.
+    The landmarks cannot be that sample: their features along small eigenvalues are far smaller than those of other rows.
     """
-    features, most = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
-    values, largest = np.empty((most, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
+    features, max_rows = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
+    values, largest = np.empty((max_rows, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
     for chunk, rows, _ in iterate_chosen(
         store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner
     ):
-        for start in range(0, len(rows), most):
-            part = take_rows(chunk.X, rows[start : start + most])
-            found = values[: row_count(part)]
-            features.write_features(part, found)
-            np.maximum(largest, np.abs(found, out=found).max(axis=0), out=largest)
+        for start in range(0, len(rows), max_rows):
+            part = take_rows(chunk.X, rows[start : start + max_rows])
+            part_values = values[: row_count(part)]
+            features.write_features(part, part_values)
+            np.maximum(largest, np.abs(part_values, out=part_values).max(axis=0), out=largest)
     return np.asarray(HEADROOM * np.maximum(largest, np.float32(1e-30)) / 127, np.float32)

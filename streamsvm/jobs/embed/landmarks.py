@@ -1,8 +1,8 @@
-"""From a request for kernel features to the map: landmarks drawn from the store, and their factorization.
+"""Draw landmarks from a store and build the map to kernel features.
 
-Uniform landmarks cost one reading of the chunks they lie in, and so do landmarks far from each other, which are chosen
-from a uniform sample some times as large. Landmarks that explain the labels cost the chunks of a second sample, those
-by leverage one full pass more.
+Uniform sampling reads the chunks of the landmarks once. So does kmeans++, which chooses landmarks far from each other
+among a uniform sample several times as large. Greedy sampling also reads the chunks of a second sample, whose labels the
+landmarks shall explain. Sampling by leverage needs one more full pass.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ def make_map(request: NystromRequest, store: Store, report: Report, depth: int =
 
 
 def map_of(request: NystromRequest, projection: Projection) -> Nystrom:
-    """Return the map of a projection as it is asked for: what a solver is shown, in which precision."""
+    """Return the map of a projection, with the bias, the dtype and the form of blocks of the request."""
     projection = projection.to_float64() if request.exact else projection
     return Nystrom(projection, request.bias, request.factored, request.exact, remade=request.kept_bytes > 0)
 
 
 def make_projection(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Projection:
-    """Return the landmarks and W. Raises DataError, StorageError."""
+    """Return the projection: the landmarks and W. Raises DataError, StorageError."""
     points = draw_landmarks(request, store, depth)
     projection = request.projection(points)
     report({"event": "landmarks", **request.describe(), "drawn": points.size, "rank": projection.rank})
@@ -57,68 +57,69 @@ def make_projection(request: NystromRequest, store: Store, report: Report, depth
 def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Points:
     """Return the landmarks as the kernel sees them, (m, columns) float32. Raises DataError, StorageError."""
     if request.file is not None:
-        return points_of(_from_file(Path(request.file), store.layout.columns, request.inner))
-    return points_of(gather(store, _draw(request, store, depth), request.inner, depth))
+        return points_of(_read_landmarks(Path(request.file), store.layout.columns, request.inner))
+    return points_of(gather_rows(store, _draw(request, store, depth), request.inner, depth))
 
 
 def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """Return the row numbers of the landmarks, rising."""
+    """Return the row numbers of the landmarks in ascending order."""
     rows, count = store.layout.rows, request.landmarks
     if request.sampling == GREEDY:
-        return _greedily(request, store, depth)
+        return _draw_greedily(request, store, depth)
     if request.sampling == "uniform" or count >= rows:
         return draw_uniform_rows(rows, count, request.seed)
-    return {"kmeans++": _far_apart, "leverage": _by_leverage}[request.sampling](request, store, depth)
+    return {"kmeans++": _draw_spread, "leverage": _draw_by_leverage}[request.sampling](request, store, depth)
 
 
-def _far_apart(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """Of a uniform sample some times as large, those far from each other."""
+def _draw_spread(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """Return the numbers of rows far from each other, chosen from a uniform sample (kmeans++)."""
     first = draw_uniform_rows(store.layout.rows, spread_candidates(request.landmarks, store.layout.rows), request.seed)
-    sample = gather(store, first, request.inner, depth)
+    sample = gather_rows(store, first, request.inner, depth)
     return first[draw_spread_rows(sample, request.record, request.landmarks, request.seed + 1)]
 
 
-def _greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """Of a uniform sample some times as large, those that explain the labels of another sample; no row of either is
-    held out.
+def _draw_greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """Return the numbers of rows, chosen from a uniform sample, that best explain the labels of a second sample.
+
+    Neither sample has held-out rows.
     """
     layout, inner = store.layout, request.inner
     ends = np.cumsum(layout.chunks).tolist()
     spans = list(zip([0, *ends], ends, strict=False))
-    shown = [span for chunk, span in enumerate(spans) if chunk not in set(request.held_out)]
-    rows = sum(end - start for start, end in shown)
-    first = draw_uniform_rows_of(shown, count_candidates(request.landmarks, rows), request.seed)
+    training_spans = [span for chunk, span in enumerate(spans) if chunk not in set(request.held_out)]
+    rows = sum(end - start for start, end in training_spans)
+    candidates = draw_uniform_rows_of(training_spans, count_candidates(request.landmarks, rows), request.seed)
     if request.landmarks >= rows:
-        return first
-    sample = draw_uniform_rows_of(shown, GREEDY_SAMPLE_ROWS, request.seed + 1)
-    points, classes = points_of(gather(store, first, inner, depth)), len(layout.classes)
+        return candidates
+    sample = draw_uniform_rows_of(training_spans, GREEDY_SAMPLE_ROWS, request.seed + 1)
+    points, classes = points_of(gather_rows(store, candidates, inner, depth)), len(layout.classes)
     chooser = GreedySelection(points, request.record, classes if classes > 2 else 1)
-    for piece in pieces(store, sample, inner, depth):
+    for piece in iterate_pieces(store, sample, inner, depth):
         chooser.add(piece.X, make_targets(piece.codes, classes), piece.weight)
-    return first[chooser.choose(request.landmarks)]
+    return candidates[chooser.choose(request.landmarks)]
 
 
-def _by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """By leverages that a first, uniform sample estimates: one full pass more."""
+def _draw_by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """Return row numbers drawn by leverage in one full pass; the leverages are estimated from a uniform sample."""
     first = draw_uniform_rows(store.layout.rows, min(request.landmarks, FIRST_SAMPLE), request.seed)
-    points: Points = points_of(gather(store, first, request.inner, depth))
+    points: Points = points_of(gather_rows(store, first, request.inner, depth))
     sampler = make_leverage_sampler(points, request.record, request.landmarks, request.seed)
     for start, loaded in _read(store, range(len(store.layout.chunks)), depth):
         sampler.offer(request.inner.apply(loaded.chunk.X), start)
     return sampler.rows()
 
 
-def gather(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
-    """Return rows by rising number as the kernel sees them, (k, columns) float32."""
+def gather_rows(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
+    """Return the rows with these ascending numbers, scaled for the kernel, (k, columns) float32."""
     out = np.empty((len(rows), store.layout.columns), np.float32)
     for chunk, here, place in iterate_chosen(store, rows, inner, depth):
         out[place] = dense_rows(chunk.X, here, store.layout.columns)
     return out
 
 
-def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
-    """Yield the rows of these rising numbers as the kernel sees them, copied, PIECE_ROWS at a time however the store
-    is cut.
+def iterate_pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
+    """Yield copies of the rows with these ascending numbers, scaled for the kernel, PIECE_ROWS at a time whatever the
+    chunks of the store.
     """
     waiting: list[Chunk] = []
     for chunk, here, _ in iterate_chosen(store, rows, inner, depth):
@@ -139,10 +140,10 @@ def pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1)
 def iterate_chosen(
     store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1
 ) -> Iterator[tuple[Chunk, Int64, slice]]:
-    """Yield the chunks that hold rows of these rising numbers as the kernel sees them, with which of their rows and
-    which of ``rows`` they are.
+    """Yield the chunks with rows of these ascending numbers, scaled for the kernel; with each chunk the indices of these
+    rows in it, and the slice of ``rows`` to which they belong.
 
-    A chunk is valid until the next is asked for.
+    A chunk is valid until the next one is requested.
     """
     ends = np.cumsum(store.layout.chunks)
     chunks = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
@@ -152,7 +153,7 @@ def iterate_chosen(
 
 
 def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, Loaded]]:
-    """Yield chunks in rising order, each with the number of its first row."""
+    """Yield chunks in ascending order, each with the number of its first row."""
     starts = store.layout.starts
     wanted = set(chunks)
     visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in wanted)
@@ -161,8 +162,8 @@ def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int
             yield starts[loaded.visit.chunk], loaded
 
 
-def _from_file(path: Path, columns: int, inner: Raw | Standardized) -> Float32:
-    """Landmarks somebody chose. Raises MissingError, DataError."""
+def _read_landmarks(path: Path, columns: int, inner: Raw | Standardized) -> Float32:
+    """Return the landmarks in a file, scaled for the kernel, (m, columns) float32. Raises MissingError, DataError."""
     values = landmark_file(path)
     if values.ndim != 2 or values.shape[1] != columns or not len(values) or not np.isfinite(values).all():
         raise DataError(f"{path} holds an array {values.shape}; finite numbers (m, {columns}) are needed")

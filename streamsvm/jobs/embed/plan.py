@@ -1,7 +1,7 @@
-"""Which kernel features a job asks for, what they hold in memory, and where they are kept.
+"""Plan the kernel features of a job: the request, its memory, and where the features are stored.
 
-A request has everything resolved - kernel, gamma, landmarks, how these are drawn - before anything is read. Features
-are kept on disk or made on the fly in every pass, by an estimate from rates measured here and now, which the plan
+A request has the kernel, gamma, the number of landmarks and their sampling resolved before any row is read. Features are
+stored on disk or computed on the fly in every pass; the choice uses speeds measured on this machine, which the plan
 reports.
 """
 
@@ -40,28 +40,28 @@ if TYPE_CHECKING:
 DISK, FLY, AUTO = "disk", "fly", "auto"
 DTYPES = {"float32": 4, "float16": 2, "int8": 1}
 PROBE_ROWS = 512
-"""Rows on which the cost of the map is measured."""
+"""The number of rows on which the cost of the map is measured."""
 FREE_DISK_FACTOR = 2
-"""How many times the embedding must fit on the disk before it is written without being asked for."""
+"""An embedding is written to disk by ``auto`` only if the free space is at least this multiple of its size."""
 PASSES_UNLESS_STATED = 30
-"""Passes that are assumed for a solver that does not say how many it expects."""
+"""The number of passes assumed for a solver without an estimate of its own."""
 FEW_PRODUCTS = 1e9
-"""Features that take fewer products in all passes, about a second, are made on the fly, measured or not: a model is then the same
-every time and on every machine."""
+"""Features that take fewer multiplications in all passes, about a second, are computed on the fly without a measurement,
+so that the model is the same every time and on every machine."""
 CHUNK_BYTES = 4 << 20
-"""Bytes of a chunk of an embedding that a fit makes for itself."""
+"""The size in bytes of the chunks of an embedding that a fit writes."""
 FIRST_SAMPLE = 1024
-"""The most rows from which leverages are estimated."""
+"""Maximum number of rows from which leverages are estimated."""
 AUTO_SAMPLING, UNIFORM = "auto", "uniform"
 GREEDY = "greedy"
-"""The sampling that looks at labels."""
+"""The sampling that uses labels."""
 CANDIDATES_PER_LANDMARK, MOST_CANDIDATES = 8, 20_000
-"""Rows for each landmark that is to be far from the others, and rows in all unless there are more landmarks."""
+"""Candidates per landmark of kmeans++ sampling, and their maximum number unless there are more landmarks."""
 REMADE_SHARE = 8
-"""Rows are kept as they are stored, and their kernel values made again, where a stored row takes so many times less
-than these. d columns then are at most an eighth of m landmarks, and d m products little beside the m^2 that
-features of the row cost anyway. What it saves is copies of many more rows than a sample has in the end, which took
-more of a pass than all its arithmetic with 18 columns.
+"""A solver keeps stored rows, and computes their kernel values again, if a stored row is smaller than its kernel values
+by at least this factor. Then the d columns are at most an eighth of the m landmarks, and the d m multiplications are few
+compared with the m^2 for the features of the row. This avoids copying the kernel values of many more rows than a sample
+has in the end; with 18 columns these copies took more of a pass than all its arithmetic.
 """
 
 
@@ -72,7 +72,7 @@ def wants_landmarks(job: FitJob | EmbedJob) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class NystromRequest:
-    """Which kernel features are asked for; gamma is resolved, so that it is known before anything is read."""
+    """The kernel features of a job, with gamma resolved before any row is read."""
 
     kernel: str
     """The name of the kernel."""
@@ -81,42 +81,42 @@ class NystromRequest:
     landmarks: int
     """The number of landmarks."""
     inner: Raw | Standardized
-    """Maps stored rows to what the kernel sees."""
+    """The scaling of stored rows on which the kernel is evaluated."""
     bias: float = 1.0
     """The value of the constant feature."""
     sampling: str = UNIFORM
-    """How landmarks are drawn; never ``auto``."""
+    """The sampling of landmarks; never ``auto``."""
     why_sampling: str | None = None
-    """Why they are drawn so, in words, where ``auto`` was asked for."""
+    """The reason for the sampling, in words, if the job has ``auto``."""
     file: str | None = None
-    """A .npy file of landmarks, rows as they are stored; None draws them."""
+    """A .npy file of landmarks, in the form of stored rows; None: landmarks are sampled."""
     seed: int = 0
-    """What landmarks are drawn from."""
+    """The seed of the sampling."""
     cutoff: float = KernelOptions.cutoff
-    """The share of the largest eigenvalue below which directions are left out."""
+    """Eigenvectors are left out if their eigenvalue is below this fraction of the largest one."""
     factored: bool = False
-    """Whether the solver takes a block as a factored pair."""
+    """Whether the solver gets blocks as low-rank factors."""
     on_disk: bool = False
     """Whether the features are written to a store and read from it."""
     exact: bool = False
-    """Whether features are float64: kernel values as certificates have them, and sums of them."""
+    """Whether features are float64, sums of the kernel values that certificates use."""
     stored_bytes: int = 0
-    """Bytes of a row as it is stored, on average; 0: not known."""
+    """The mean size in bytes of a stored row; 0: unknown."""
     held_out: tuple[int, ...] = ()
-    """Chunks whose rows are no landmarks and have no say in which rows are, where labels choose them (greedy)."""
+    """Chunks whose rows greedy sampling does not use, neither as landmarks nor for their labels."""
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that are kept of a row until its features are formed, where that is the row as it is stored; else 0."""
+        """The size in bytes of a stored row if the solver keeps it until its features are computed; else 0."""
         values = (8 if self.exact else 4) * self.landmarks
         return self.stored_bytes if self.factored and REMADE_SHARE * self.stored_bytes <= values else 0
 
     def layout_through_map(self, layout: Layout) -> Layout:
-        """Return the layout of the stored rows as a solver sees them through the map."""
+        """Return the layout of the features of the stored rows."""
         return layout_through_map(layout, self.landmarks, exact=self.exact, kept_bytes=self.kept_bytes)
 
     def projection(self, points: Points) -> Projection:
-        """Return the map of landmarks ``points`` with this kernel and cutoff. Raises what ``make_projection`` raises."""
+        """Return the projection of the landmarks ``points``. Raises the errors of ``nystrom.make_projection``."""
         from streamsvm.features.nystrom import make_projection
 
         return make_projection(points, self.record, self.inner, self.cutoff)
@@ -130,7 +130,7 @@ class NystromRequest:
 def request_features(
     job: FitJob | EmbedJob, store: Store, inner: Raw | Standardized, bias: float = 0.0
 ) -> NystromRequest | None:
-    """Return what a fit or embed job asks for, checked; None when it asks for no landmarks. Raises UsageError."""
+    """Return the checked request of a fit or embed job; None for a job without landmarks. Raises UsageError."""
     if not wants_landmarks(job):
         return None
     if job.sampling == GREEDY and not isinstance(job, EmbedJob) and job.one_class:
@@ -150,7 +150,7 @@ def request_features(
 
 
 def landmark_count(job: FitJob | EmbedJob) -> int:
-    """Return how many landmarks a job asks for, by number or by a file of them. Raises UsageError, MissingError,
+    """Return the number of landmarks of a job, given as a number or by a file. Raises UsageError, MissingError,
     DataError.
     """
     if job.landmarks is not None and job.landmark_file is not None:
@@ -162,10 +162,10 @@ def landmark_count(job: FitJob | EmbedJob) -> int:
 
 
 def choose_sampling(job: FitJob | EmbedJob) -> tuple[str, str | None]:
-    """Return how the landmarks of a job are drawn, and why where the job leaves that to us (``auto``).
+    """Return the sampling of landmarks, and the reason for it if the job has ``auto``.
 
-    A fit draws those that explain the labels best. Labels have no say where the fit learns probabilities from the same
-    rows, or one class, nor in an embedding, which serves fits that hold rows out.
+    A fit samples greedily the landmarks that explain the labels best. Labels are not used if the fit learns
+    probabilities from the same rows, for one class, and in an embedding, which may serve fits with held-out rows.
     """
     if job.sampling != AUTO_SAMPLING:
         return job.sampling, None
@@ -182,13 +182,13 @@ def choose_sampling(job: FitJob | EmbedJob) -> tuple[str, str | None]:
 
 
 def check_no_label_leakage(store: Store, request: NystromRequest | None, held_out: str) -> None:
-    """Raise UsageError where the labels of rows that are to be held out have chosen the landmarks.
+    """Raise UsageError if landmarks were chosen by the labels of rows that shall be held out.
 
-    ``held_out``: what holds rows out, as the beginning of a sentence. The landmarks are those of ``request``, or of
-    ``store`` where it is an embedding.
+    ``held_out``: the option that holds rows out, as the subject of a sentence. The landmarks are those of ``request``, or
+    of ``store`` if it is an embedding.
     """
-    made = store.facts.get("embedding") or {}
-    drawn = request.describe() if request is not None else made
+    embedding = store.facts.get("embedding") or {}
+    drawn = request.describe() if request is not None else embedding
     if drawn.get("sampling") != GREEDY or drawn["landmarks"] >= store.layout.rows:
         return
     where = (
@@ -204,22 +204,22 @@ def check_no_label_leakage(store: Store, request: NystromRequest | None, held_ou
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Where the features live, and the figures that decided it; all times in seconds."""
+    """Where features are stored, and the estimates by which that was chosen, in seconds."""
 
     where: str
     """'disk' or 'fly'."""
     why: str
     """The reason, in words."""
     dtype: str
-    """The type of the features on disk."""
+    """The dtype of features on disk."""
     map_seconds: float = 0.0
-    """One pass of making the features, as far as the solver needs them."""
+    """Time per pass for computing the features that the solver needs."""
     read_seconds: float = 0.0
-    """One pass of reading the features instead, or of computing with them, whichever takes longer."""
+    """Time per pass for reading the features from disk or for computing with them, whichever is longer."""
     write_seconds: float = 0.0
-    """Writing the features once."""
+    """Time for writing the features once."""
     passes: int = 0
-    """The number of passes the choice was made for."""
+    """The expected number of passes."""
 
     def facts(self) -> JsonObject:
         """Return the choice as plain JSON."""
@@ -228,11 +228,12 @@ class Choice:
 
 
 def choose_embedding(job: FitJob, store: Store, request: NystromRequest, expected: tuple[int, int] | None) -> Choice:
-    """Choose disk or fly for a fit that expects so many passes, and features of so many rows in all of them.
+    """Choose where a fit stores its features: on disk or on the fly.
 
-    On the fly a pass makes kernel values of all rows, and the features asked for; on disk all features are made once.
-    ``expected`` is None for a solver that takes all rows as features, in passes by the dozen. Nothing is measured where all that
-    takes few products.
+    ``expected``: the expected number of passes, and of rows whose features are computed in all of them; None for a solver
+    that needs the features of all rows in dozens of passes. On the fly, a pass computes the kernel values of all rows,
+    and the features that the solver needs; on disk, all features are computed once. Nothing is measured if all of this
+    takes few multiplications.
     """
     from streamsvm.jobs.inspect import disk_speed
 
@@ -265,25 +266,25 @@ def choose_embedding(job: FitJob, store: Store, request: NystromRequest, expecte
 
 
 class MapCost(NamedTuple):
-    """What the map costs, in seconds for each row."""
+    """The cost of the map, in seconds per row."""
 
     through_pair: float
-    """Making kernel values, and computing with the row through them."""
+    """Computing the kernel values of a row, and its margin and gradient through the low-rank factors."""
     features: float
-    """Making the row's features."""
+    """Computing the features of a row."""
     look: float
-    """Computing with features that are there."""
+    """Computing margin and gradient from existing features."""
 
 
 def probe_bytes(columns: int, landmarks: int) -> int:
-    """Return bytes that ``measure_map`` takes: landmarks twice, a projection, kernel values and features of a few
-    rows.
+    """Return the memory of ``measure_map`` in bytes: landmarks twice, a projection, kernel values and features of
+    PROBE_ROWS rows.
     """
     return 4 * (2 * landmarks * columns + landmarks**2 + PROBE_ROWS * (columns + 2 * landmarks))
 
 
 def measure_map(columns: int, request: NystromRequest) -> MapCost:
-    """Measure what making features and computing with them cost here and now, on random rows of that size."""
+    """Measure the cost of computing features and of computing with them, on random rows with ``columns`` columns."""
     from streamsvm.compute.blocks.operators import Factored, adjoint, margins
     from streamsvm.compute.kernel_values.kernel_matrix import kernel_block, points_of
     from streamsvm.features.nystrom import part_rows
@@ -308,15 +309,13 @@ def measure_map(columns: int, request: NystromRequest) -> MapCost:
     runs = (through_pair, lambda: look(Factored(values[:1], W)), in_full, lambda: look(Dense(features)))
     with threadpool_limits(1):
         pair, lifting, full, there = (_seconds(run) for run in runs)
-    # W w and W'(sum a k) are paid once a part, whatever its rows
+    # W w and W'(sum a k) are computed once per part, whatever its number of rows
     through_pair_each = max(there, pair - lifting) / PROBE_ROWS + lifting / part_rows(m)
     return MapCost(through_pair_each, full / PROBE_ROWS, there / PROBE_ROWS)
 
 
 def _seconds(action: Callable[[], object]) -> float:
-    """Return the best of three runs, after one that may compile; of this thread, so that a busy machine changes
-    little.
-    """
+    """Return the CPU seconds of this thread for an action: the minimum of three runs, after one that may compile."""
     action()
     times = []
     for _ in range(3):
@@ -340,17 +339,17 @@ def build_kernel(name: str, options: dict[str, float], gamma: str, store: Store,
 
 
 def scale_for_kernel(kernel: Kernel, inner: Raw | Standardized, store: Store) -> Raw | Standardized:
-    """Return the map from stored rows to what a kernel is evaluated on: near 0 where that changes nothing, else where
-    they lie.
+    """Return the scaling of rows for a kernel: centered if the kernel is translation-invariant, else with the offsets of
+    columns restored.
     """
     return center(inner, store) if kernel.translation_invariant() else undo_column_offsets(inner, store)
 
 
 def undo_column_offsets(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
-    """Return the same map of rows whose columns are not less an offset, for functions that are others about another
-    zero.
+    """Return the scaling with the subtracted offsets of columns added again, for functions that depend on where 0 is.
 
-    A column comes to x = (x - o) + o in float32: what float32 keeps of it there. Columns that are centered stay so.
+    A column becomes x = (x - o) + o in float32, with the precision of float32 at x. Columns that are centered stay
+    centered.
     """
     offsets = offsets_of_store(store.facts)
     if not len(offsets.columns):
@@ -358,8 +357,8 @@ def undo_column_offsets(inner: Raw | Standardized, store: Store) -> Raw | Standa
     shift, scale = np.zeros(store.layout.columns, np.float32), np.ones(store.layout.columns, np.float32)
     if isinstance(inner, Standardized):
         shift, scale = inner.shift.copy(), inner.scale
-    apart = offsets.columns[shift[offsets.columns] == 0.0]
-    shift[apart] = -offsets.at(np.arange(store.layout.columns))[apart]
+    uncentered = offsets.columns[shift[offsets.columns] == 0.0]
+    shift[uncentered] = -offsets.at(np.arange(store.layout.columns))[uncentered]
     return Standardized(shift, scale, inner.bias)
 
 
@@ -370,7 +369,7 @@ def parameters_of(kernel: Kernel) -> dict[str, float]:
 
 
 def resolve_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_block: bool) -> float:
-    """Return the width as a number; the statistics are read only if the rule needs them."""
+    """Return gamma as a number. Column statistics are read only if the rule needs them."""
     from streamsvm.features.scaling import choose_gamma, moments_seen_by_kernel
 
     try:
@@ -384,9 +383,9 @@ def resolve_gamma(rule: str, store: Store, inner: Raw | Standardized, *, city_bl
 
 
 def layout_through_map(layout: Layout, landmarks: int, *, exact: bool = False, kept_bytes: int = 0) -> Layout:
-    """Return the layout as a solver sees it through the map: dense, as many columns as landmarks at most, in parts.
+    """Return the layout of the features: dense, with at most as many columns as landmarks, and chunks cut into parts.
 
-    ``exact``: the features are float64, half as many rows at a time. ``kept_bytes``: see ``NystromRequest``.
+    ``exact``: the features are float64, and parts have half as many rows. ``kept_bytes``: as in ``NystromRequest``.
     """
     from streamsvm.features.nystrom import part_rows
 
@@ -397,8 +396,10 @@ def layout_through_map(layout: Layout, landmarks: int, *, exact: bool = False, k
 
 
 def embedding_terms(request: NystromRequest, layout: Layout, later: int = 0, threads: int = 1) -> list[Term]:
-    """Return the bytes of the map: landmarks, projection, buffers of each thread, and while it is made, what that takes
-    beyond the buffers and beyond ``later``, which is taken only when the map is made.
+    """Return the memory of the map: landmarks, projection, buffers of each thread, and the factorization.
+
+    ``later``: bytes allocated only after the map is built. The factorization is counted as far as it exceeds these and
+    the buffers.
     """
     from streamsvm.features.landmarks import greedy_bytes, sampler_bytes, spread_bytes
     from streamsvm.features.nystrom import map_bytes, part_rows
@@ -431,7 +432,7 @@ def embedding_terms(request: NystromRequest, layout: Layout, later: int = 0, thr
 
 
 def pieces_term(chunk: int, layout: Layout, landmarks: int, threads: int) -> Term:
-    """Return the bytes of pieces that are mapped by so many threads, and wait to be written in chunks of ``chunk``
+    """Return the memory of the pieces that ``threads`` threads map, and that wait to be written in chunks of ``chunk``
     bytes.
     """
     rows = max(1, chunk // (4 * landmarks))
@@ -441,7 +442,7 @@ def pieces_term(chunk: int, layout: Layout, landmarks: int, threads: int) -> Ter
 
 
 def spread_candidates(landmarks: int, rows: int) -> int:
-    """Return how many rows landmarks far from each other are chosen from."""
+    """Return the number of candidates from which kmeans++ sampling chooses."""
     return min(rows, max(landmarks, min(CANDIDATES_PER_LANDMARK * landmarks, MOST_CANDIDATES)))
 
 
