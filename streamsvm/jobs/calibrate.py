@@ -1,15 +1,14 @@
-"""Calibration as the last step of a fit: scores of rows that had no part in them, and the probabilities made of
-decision values.
+"""Calibrate a model as the last step of a fit: learn probabilities and thresholds from out-of-sample scores.
 
-**Which scores.** Leave-one-out scores are those of the very model that is calibrated, but for one row, and cost about
-a reading; a model of four fifths of the rows is another one. They need a matrix of the components (MOST_BYTES for all
-problems), a loss that is curved or enough rows (``solvers.leave_one_out.applies``), and rows that are independent.
-Else, or where ``--calibration-folds`` says so, the fit is made once more for each fold. How scores are made is in
-``calibration_scores``.
+**Scores.** The score of a row is its decision value by a model that was not trained on it. Leave-one-out scores are
+preferred: each is the score of the calibrated model without one row, and all of them cost about one pass; a model of
+four fifths of the rows is a different model. They need a matrix of the components (MOST_BYTES for all problems), a loss
+with curvature or enough rows (``solvers.leave_one_out.applies``), and independent rows. Otherwise, or with
+``--calibration-folds``, the fit is repeated for each fold. ``calibration_scores`` computes the scores.
 
-**The time** is what is left of the limit of the fit. It is checked before every block, every step of a fit of a fold
-and every matrix that is factorized, in programs and threads too, where no signal comes. Scores of some of the rows, or
-of fits of folds that time ended, make no calibration: the model is left without.
+**Time.** The calibration may use the rest of the fit's time limit. The time is checked before every block, every step of
+a fit of a fold and every factorization of a matrix; this also works in Python programs and threads, which get no signal.
+If the time limit is reached before all scores are computed, the model remains without calibration.
 """
 
 from __future__ import annotations
@@ -45,11 +44,11 @@ if TYPE_CHECKING:
 
 
 MOST_BYTES = 256 << 20
-"""Of the matrices of leave-one-out scores."""
+"""Maximum size in bytes of the matrices for leave-one-out scores."""
 FOLDS = 5
-"""As many as are made where nobody says."""
+"""The default number of folds."""
 LEAVE_ONE_OUT = "leave-one-out"
-"""What a model says its scores were, where there were no folds."""
+"""The name of leave-one-out scores in models and records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,37 +56,37 @@ class ChosenThreshold:
     """The threshold of a model, and how it was chosen."""
 
     value: float
-    """Rows with f > value are of ``classes[1]``."""
+    """The threshold: ``classes[1]`` is predicted if f > value."""
     measure: str
-    """The measure it is best by."""
+    """The name of the metric by which it was chosen."""
     score: float
-    """That measure there."""
+    """The value of that metric at the threshold."""
     positive: str
     """The positive class."""
     rows: str
-    """The rows it was chosen on: 'held-out rows', 'leave-one-out scores', '5 folds'."""
+    """The rows on which it was chosen: 'held-out rows', 'leave-one-out scores', '5 folds'."""
 
     def facts(self) -> JsonObject:
-        """Return all of it as plain JSON."""
+        """Return the fields as plain JSON."""
         return asdict(self)
 
 
 def choose_threshold(job: FitJob, plan: Plan, counts: ScoreCounts, rows: str) -> ChosenThreshold:
-    """Return the threshold at which the measure of a job is best."""
+    """Return the best threshold by the metric of the job (--threshold). ``rows``: the description of the rows counted."""
     assert job.threshold is not None
     measure = parse_measure(job.threshold, "--threshold")
-    found = best_threshold(measure, counts, plan.predicts.positive)
-    return ChosenThreshold(found.value, measure.name, found.score, plan.class_names[plan.predicts.positive], rows)
+    best = best_threshold(measure, counts, plan.predicts.positive)
+    return ChosenThreshold(best.value, measure.name, best.score, plan.class_names[plan.predicts.positive], rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Calibrated:
-    """What came of it for one C."""
+    """The calibration of one C."""
 
     calibration: Calibration | None
-    """How decision values become probabilities; None where that was not asked for."""
+    """The map from decision values to probabilities; None if probabilities were not requested."""
     shown: JsonObject
-    """Log loss, Brier score and reliability of the scores before and after, as plain JSON; empty where there were no
+    """Log loss, Brier score and reliability of the scores before and after calibration, as plain JSON; empty without
     scores.
     """
     threshold: ChosenThreshold | None = None
@@ -96,11 +95,10 @@ class Calibrated:
 def calibrate(
     job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
 ) -> dict[float, Calibrated]:
-    """Return by C how decision values become probabilities and labels, as the job asks for them.
+    """Return by C the calibration and the threshold that the job asks for.
 
-    ``seen``: what the solver has read. ``executor``: what scores are made by; None: the threads of the fit. Raises
-    DataError where a class has no rows, CalibrationTimeout where the time is over before all scores are there, and
-    what reading and training raise.
+    ``seen``: the store that the solver has read. ``executor``: computes the scores; None: the threads of the fit. Raises
+    DataError for a class without rows, CalibrationTimeout at the time limit, and the errors of reading and training.
     """
     from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
     from streamsvm.jobs.fit.memory import count_readers
@@ -114,41 +112,41 @@ def calibrate(
         tables = leave_one_out_scores(solved, outcomes, local_executor(threads) if executor is None else executor)
     else:
         tables = fold_scores(replace(fits, folds=folds), seen, outcomes)
-    how = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
-    found = {}
-    for mine, table in zip(outcomes, tables, strict=True):
+    method = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
+    calibrations = {}
+    for of_C, table in zip(outcomes, tables, strict=True):
         threshold = None
         if job.threshold is not None and job.validation is None:
-            threshold = choose_threshold(job, plan, table.counts(0), f"{how} scores" if folds is None else how)
+            threshold = choose_threshold(job, plan, table.counts(0), f"{method} scores" if folds is None else method)
         if job.calibrate is None:
-            found[mine.C] = Calibrated(None, {}, threshold)
+            calibrations[of_C.C] = Calibrated(None, {}, threshold)
             continue
         calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
-        calibration = Calibration(calibrator, how, seen.layout.rows)
-        found[mine.C] = Calibrated(calibration, _compare_reliability(table, calibrator), threshold)
-    return found
+        calibration = Calibration(calibrator, method, seen.layout.rows)
+        calibrations[of_C.C] = Calibrated(calibration, _compare_reliability(table, calibrator), threshold)
+    return calibrations
 
 
 def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
-    """Return by C the probabilities that a loss means by itself; empty for those that mean none, and of pairs of
-    classes, which vote.
+    """Return by C the calibration that follows from the logistic loss; empty for other losses, and for one-vs-one, where
+    classes are chosen by votes.
     """
     loss, found = plan.problems[0].loss, dict[float, Calibrated]()
     if not isinstance(loss, Logistic) or plan.problems[0].kind.votes:
         return {}
 
-    for mine in group_outcomes(plan.problems, plan.class_names):
-        ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in mine.columns])
-        found[mine.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
+    for of_C in group_outcomes(plan.problems, plan.class_names):
+        ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in of_C.columns])
+        found[of_C.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
     return found
 
 
 def loss_probabilities(plan: Plan) -> dict[float, Callable[[Float64], Float64]]:
-    """Return by C the function from decision values, in the order of the problems, to the probabilities that the
-    logistic loss means by itself.
+    """Return by C the function from decision values, in the order of the problems, to the probabilities that follow from
+    the logistic loss.
     """
     loss, found = plan.problems[0].loss, dict[float, Callable[[Float64], Float64]]()
-    assert isinstance(loss, Logistic)  # ``measures.choose_measure`` has seen to it
+    assert isinstance(loss, Logistic)  # ``measures.choose_measure`` checks it
     for C in plan.costs:
         ratios = np.array([_ratio(problem, plan.layout) for problem in plan.problems if problem.C == C])
         found[C] = calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows).calibrator.probabilities
@@ -156,26 +154,26 @@ def loss_probabilities(plan: Plan) -> dict[float, Callable[[Float64], Float64]]:
 
 
 class CalibrationTimeout(InterruptedRun):
-    """The time of a fit is over and its calibration is not made. Where the run is to stop at its limit it ends the
-    run.
-    """
+    """The time limit was reached before the calibration was complete. With --at-limit stop it ends the run."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft(NoCheckpoint):
-    """The checkpointer of the fit of a fold: it saves nothing, and ends it where the time of the whole is over."""
+    """The checkpointer of the fit of a fold: it saves nothing, and stops the fit at the time limit of the whole job."""
 
     limit: float = math.inf
-    """Seconds the whole may take, for the message."""
+    """The time limit of the job in seconds, for the message."""
     until: float = math.inf
-    """When they are over, by the clock of ``time.monotonic``."""
+    """The end of the time limit, in seconds of ``time.monotonic``."""
 
     def __reduce__(self) -> tuple[type[TimeLeft], tuple[()]]:
-        """Without a limit in another process, whose clock is another one: who waits for it looks at this one's."""
+        """Return a copy without a limit for another process, as its clock differs. The process that waits checks the
+        time.
+        """
         return TimeLeft, ()
 
     def check(self) -> None:
-        """Raise CalibrationTimeout once the time is over."""
+        """Raise CalibrationTimeout if the time limit is reached."""
         self.seconds()
 
     def between(self, training: Training) -> None:
@@ -184,83 +182,84 @@ class TimeLeft(NoCheckpoint):
         self.check()
 
     def stop(self, max_passes: int) -> Stop:
-        """Return what the fit of a fold may cost. Raises CalibrationTimeout once the time is over."""
+        """Return the limits of the fit of a fold. Raises CalibrationTimeout if the time limit is reached."""
         return Stop(max_passes, self.seconds())
 
     def seconds(self) -> float:
-        """Return how many are left. Raises CalibrationTimeout where there are none."""
+        """Return the seconds left. Raises CalibrationTimeout if there are none."""
         left = self.until - time.monotonic()
         if left <= 0.0:
             raise self.error()
         return left
 
     def whole(self, training: Training) -> None:
-        """Raise CalibrationTimeout for a fit that time has ended."""
+        """Raise CalibrationTimeout if the training was stopped by the time limit."""
         if training.status == Status.TIME:
             raise self.error()
 
     def error(self) -> CalibrationTimeout:
-        """Return what is raised."""
+        """Return the error to raise at the time limit."""
         return CalibrationTimeout(f"the time limit of {self.limit:g} s was reached before the calibration was made")
 
 
 def remaining_time(job: FitJob, began: float) -> TimeLeft:
-    """Return that of a fit which began at a moment of ``time.monotonic``."""
+    """Return the remaining time of a fit that began at the moment ``began`` of ``time.monotonic``."""
     return TimeLeft(job.time_limit, began + job.time_limit)
 
 
 def timeout_event(job: FitJob) -> JsonObject:
-    """Return what a run records of a calibration that it had no time for."""
+    """Return the event of a calibration that the time limit left incomplete."""
     return {"event": "uncalibrated", "method": job.calibrate, "reason": "time limit", "limit": job.time_limit}
 
 
 @dataclass(frozen=True, slots=True)
 class Outcomes:
-    """The problems of one C as the model has them: classes in sorted order."""
+    """The problems of one C in the order of its model, whose classes are sorted."""
 
     C: float
     """The weight of the loss sum."""
     columns: tuple[int, ...]
     """The numbers of its decision values among those of all problems."""
     positives: tuple[int, ...]
-    """The class code of each: its +1."""
+    """The class code that is +1, for each decision value."""
 
     def truth(self, codes: Int32) -> Int32:
         """Return the number of the model's class (n,) for class codes (n,)."""
         if len(self.positives) == 1:
             return (codes == self.positives[0]).astype(np.int32)
-        place = np.empty(max(self.positives) + 1, np.int32)
-        place[list(self.positives)] = np.arange(len(self.positives), dtype=np.int32)
-        return place[codes]
+        number_of_code = np.empty(max(self.positives) + 1, np.int32)
+        number_of_code[list(self.positives)] = np.arange(len(self.positives), dtype=np.int32)
+        return number_of_code[codes]
 
 
 def group_outcomes(problems: Sequence[Problem], class_names: Sequence[str]) -> list[Outcomes]:
-    """Return those of each C. ``class_names``: two of one decision value, else one for each."""
-    found = []
+    """Return the outcomes of each C. ``class_names``: both classes for a single decision value, else one name for each."""
+    outcomes = []
     values = [(problem.C, code) for problem in problems for code in problem.kind.positives]
     for C in dict.fromkeys(problem.C for problem in problems):
-        mine = [k for k, (cost, _) in enumerate(values) if cost == C]
-        if len(mine) > 1:
-            mine = [mine[k] for k in sorted(range(len(mine)), key=lambda k: sort_key(class_names[k]))]
-        found.append(Outcomes(C, tuple(mine), tuple(values[k][1] for k in mine)))
-    return found
+        columns = [k for k, (cost, _) in enumerate(values) if cost == C]
+        if len(columns) > 1:
+            columns = [columns[k] for k in sorted(range(len(columns)), key=lambda k: sort_key(class_names[k]))]
+        outcomes.append(Outcomes(C, tuple(columns), tuple(values[k][1] for k in columns)))
+    return outcomes
 
 
 def choose_folds(job: FitJob, solver: AnySolver, problems: list[Problem]) -> int | None:
-    """Return in how many folds the scores of a fit are made; None: by leaving one out."""
+    """Return the number of folds by which scores are computed; None: leave-one-out scores."""
     if job.calibration_folds is not None:
         return job.calibration_folds
     from streamsvm.solvers.leave_one_out import applies
 
     p = problems[0].columns + 1
-    able = not solver.exact_kernel and applies(problems[0])
-    able = able and 8 * p * p * len(problems) <= MOST_BYTES
-    return None if able else FOLDS
+    can_leave_one_out = not solver.exact_kernel and applies(problems[0])
+    can_leave_one_out = can_leave_one_out and 8 * p * p * len(problems) <= MOST_BYTES
+    return None if can_leave_one_out else FOLDS
 
 
 def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) -> float:
-    """Return how many passes of the training leave-one-out scores take, about; fits of folds are as long as the fit,
-    and none waits for them.
+    """Return the estimated duration of leave-one-out scores, in multiples of that of a training pass.
+
+    It is 0 for scores by folds: these take longer than the fit itself, and no time is reserved for them.
     """
     return 2.0 if job.needs_scores and choose_folds(job, solver, problems) is None else 0.0
 
@@ -268,9 +267,7 @@ def calibration_passes(job: FitJob, solver: AnySolver, problems: list[Problem]) 
 def calibration_terms(
     job: FitJob, solver: AnySolver, problems: list[Problem], layout: Layout, threads: int
 ) -> list[Term]:
-    """Return what calibration holds beside the fit, ``threads`` of which read. Raises UsageError where it cannot be
-    made.
-    """
+    """Return the memory of the calibration, of which ``threads`` threads read. Raises UsageError if it is not possible."""
     if not job.needs_scores:
         return []
     from streamsvm.calibration.scores import table_bytes
@@ -285,49 +282,50 @@ def calibration_terms(
         return [Term("calibration", threads * tables + matrices, why)]
     if job.cluster is not None:
         hint = "calibrate without --cluster"
-        raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)
+        raise UsageError("the scores of this fit need fits of folds, which cannot run on a cluster", hint=hint)
     costs = [solver.cost(problem, layout) for problem in problems]
-    again = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
-    again += max((cost.shared for cost in costs), default=0)
+    solver_bytes = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
+    solver_bytes += max((cost.shared for cost in costs), default=0)
     weights = 8 * folds * len(problems) * problems[0].components
     why = f"scores in bins, the solver once more, weights of {folds} folds"
-    return [Term("calibration", tables + again + weights, why), *folding.cut_terms(layout, folds)]
+    return [Term("calibration", tables + solver_bytes + weights, why), *folding.cut_terms(layout, folds)]
 
 
-def add_calibrations(models: dict[float, Model], found: dict[float, Calibrated]) -> dict[float, Model]:
-    """Return the models, those with a calibration or a threshold in ``found`` with it."""
-    added = {}
+def add_calibrations(models: dict[float, Model], calibrations: dict[float, Calibrated]) -> dict[float, Model]:
+    """Return the models with their calibrations and thresholds."""
+    calibrated_models = {}
     for C, model in models.items():
-        one = found.get(C)
-        calibration = model.calibration if one is None or one.calibration is None else one.calibration
-        added[C] = replace(model, calibration=calibration)
-        if one is not None and one.threshold is not None:
-            added[C] = add_threshold(added[C], one.threshold)
-    return added
+        calibrated = calibrations.get(C)
+        calibrated_models[C] = model
+        if calibrated is not None and calibrated.calibration is not None:
+            calibrated_models[C] = replace(model, calibration=calibrated.calibration)
+        if calibrated is not None and calibrated.threshold is not None:
+            calibrated_models[C] = add_threshold(calibrated_models[C], calibrated.threshold)
+    return calibrated_models
 
 
 def add_threshold(model: Model, threshold: ChosenThreshold) -> Model:
-    """Return the model with a threshold, and how that was chosen."""
+    """Return the model with a threshold; its provenance records how the threshold was chosen."""
     return replace(model, threshold=threshold.value, provenance=model.provenance | {"threshold": threshold.facts()})
 
 
-def calibration_events(found: dict[float, Calibrated]) -> Iterator[JsonObject]:
-    """Yield what a run records of its calibrations and thresholds."""
-    for C, one in found.items():
-        if one.shown and one.calibration is not None:
-            yield {"event": "calibration", "C": C, **one.calibration.header(), **one.shown}
-        if one.threshold is not None:
-            yield {"event": "threshold", "C": C, **one.threshold.facts()}
+def calibration_events(calibrations: dict[float, Calibrated]) -> Iterator[JsonObject]:
+    """Yield the events of calibrations and thresholds for the record of the run."""
+    for C, calibrated in calibrations.items():
+        if calibrated.shown and calibrated.calibration is not None:
+            yield {"event": "calibration", "C": C, **calibrated.calibration.header(), **calibrated.shown}
+        if calibrated.threshold is not None:
+            yield {"event": "threshold", "C": C, **calibrated.threshold.facts()}
 
 
 def _weights(plan: Plan, state: State) -> Float64:
     solution = plan.solver.solution(state)
-    assert isinstance(solution, LinearSolution)  # ``choose_folds`` has seen to it
+    assert isinstance(solution, LinearSolution)  # ``choose_folds`` checks it
     return solution.w
 
 
 def _ratio(problem: Problem, layout: Layout) -> float:
-    """Return the weight of the positive class over the mean weight of the others' rows."""
+    """Return the class weight of the positive class, divided by the mean class weight of all other rows."""
     if not problem.weights:
         return 1.0
     positive = problem.kind.positives[0]
@@ -337,13 +335,13 @@ def _ratio(problem: Problem, layout: Layout) -> float:
 
 
 def _compare_reliability(table: ScoreTable, calibrator: Calibrator) -> JsonObject:
-    """Return how reliable the scores of the sample are before and after, as plain JSON."""
+    """Return the reliability of the scores in the table's sample before and after calibration, as plain JSON."""
     from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 
     f, truth, weights = table.vectors
-    found: JsonObject = {}
+    facts: JsonObject = {}
     for name, p in (("before", read_as_log_odds(f)), ("after", calibrator.probabilities(f))):
         counts = ProbabilityCounts()
         counts.add(p, truth, weights)
-        found[name] = counts.facts()
-    return found
+        facts[name] = counts.facts()
+    return facts

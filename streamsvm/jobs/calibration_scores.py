@@ -1,17 +1,17 @@
-"""Scores of rows by models that did not see them: by leaving each row out of the fit, or by fits of the other folds.
+"""Compute out-of-sample scores of rows: by leaving out one row at a time, or by fits of all other folds.
 
-**Leave one out** takes a reading of some rows for the Hessians, and one of all rows for the scores. The formulas are
-in ``solvers/leave_one_out.py``. Which rows are drawn is a function of the seed, the layout and the number of the
-chunk. With m of n rows in H, h comes out about p / m of itself too large, and h, p / n or so, is the correction of a
-score in units of what the row lacks to the margin: m = WANTED p rows, where there are more, leave an error of (p /
-m)^2 or so. The chunks are scored in groups that the store decides, by the threads of the fit or the workers of a
-cluster, each with a reading and a feature map of its own; chunks of a group, and then groups, are counted in their
-order. So probabilities do not depend on who made them.
+**Leave-one-out** takes one pass over a sample of rows for the Hessians, and one pass over all rows for the scores. The
+formulas are in ``solvers/leave_one_out.py``. The sample depends on the seed, the layout and the number of the chunk
+only. The correction of a score is proportional to the leverage h, about p / n. With m of n rows in the Hessian, h is too
+large by a relative error of about p / m; m = WANTED p rows, if there are more, give an error of about (p / m)^2. Chunks
+are scored in groups that depend on the store alone, by the threads of the fit or by the workers of a cluster, each
+reading the store with its own copy of the feature map. Chunks of a group, and then groups, are merged in order, so that
+the probabilities do not depend on the number of threads or workers.
 
-**Folds** are for what these formulas do not reach, and for rows that must stay together. The fit is made once more for
-each fold, without its chunks, and started from the solution where the solver can be; then one reading shows each chunk
-to the model that did not see it. Folds are chunks that were dealt at random (``jobs.folds``): rows that lie together
-stay together.
+**Folds** are for problems to which these formulas do not apply, and for rows that must stay together. The fit is repeated
+for each fold without its chunks, warm-started from the solution if the solver supports that. Then one pass applies to
+each chunk the model that was not trained on it. Folds consist of randomly assigned chunks (``jobs.folds``), so that rows
+of a chunk stay together.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, LinearSolution, Problem, Store, Visit
 
 WANTED = 100
-"""Rows drawn for each component; of fewer all are taken."""
+"""The number of rows per component that are sampled for a Hessian; if there are fewer, all rows are used."""
 SPREAD = 4
-"""Times the chunks that would do are read: rows of one chunk may be alike ..."""
+"""The sample is spread over this multiple of the chunks that it would fill, as rows of a chunk may be alike."""
 LEAST_CHUNKS = 32
-"""... and so many at least."""
+"""Minimum number of chunks over which the sample is spread."""
 MOST_GROUPS = 64
-"""Groups of chunks whose scores are one task: enough for many workers, few tables to be sent."""
+"""Maximum number of groups of chunks, each of which is a task: enough for many workers, with few tables to send."""
 HESSIAN, SAMPLE = 1, 2
-"""What draws are for: numbers of epochs that no pass has, to the generator of seeds."""
+"""The uses of random numbers; in the seed they take the place of a pass number."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Drawn:
-    """The rows a Hessian is made of."""
+    """The sample of rows for a Hessian."""
 
     chunks: tuple[int, ...]
-    """The chunks they lie in, rising."""
+    """The chunks of the sample in ascending order."""
     share: float
-    """The share of the rows of these chunks that is drawn."""
+    """The sampling probability of a row of these chunks."""
     factor: float
-    """One over the probability of a row, of any chunk."""
+    """The inverse sampling probability of a row of any chunk."""
 
     def factors(self, chunk: int, rows: int, seed: int) -> Float64:
-        """Return one over the probability (n,) of the rows of a chunk that were drawn, 0 for others."""
+        """Return the inverse probabilities (n,) of the sampled rows of a chunk; 0 for other rows."""
         if self.share >= 1.0:
             return np.full(rows, self.factor if chunk in self.chunks else 0.0)
         if chunk not in self.chunks:
@@ -76,53 +76,50 @@ class _Drawn:
 
 @dataclass(frozen=True, slots=True)
 class FinishedFit:
-    """What a fit has found, as it saw the rows."""
+    """The solution of a fit, in terms of the rows that the solver has seen."""
 
     store: Store
-    """What was trained on."""
+    """The store that the solver has read."""
     features: FeatureMap
-    """From its rows to what the solver saw."""
+    """The map from its rows to the rows that the solver has seen."""
     problems: Sequence[Problem]
-    """What was solved, by C and then by class."""
+    """The problems, ordered by C and then by class."""
     weights: Float64
-    """Of each problem, (problems, columns + 1)."""
+    """The weights of each problem, (problems, columns + 1)."""
     depth: int
-    """Blocks read ahead, by each thread."""
+    """The number of blocks that each thread reads ahead."""
     seed: int
-    """Of what is drawn."""
+    """The seed of samples."""
     time: TimeLeft
-    """What the scores may take, by the clock of this process."""
+    """The time left for the scores, by the clock of this process."""
 
 
 def draws(seed: int, use: int, chunk: int, rows: int) -> Float64:
-    """Return a random number from 0 to 1 for each row of a chunk, (n,)."""
+    """Return a uniform random number in [0, 1) for each row of a chunk, (n,)."""
     return np.random.default_rng((visit_seed(seed, use, chunk), use)).random(rows)
 
 
 class _Scoring(NamedTuple):
-    """What turns chunks into scores."""
+    """The inputs for scoring chunks."""
 
     solved: FinishedFit
-    """The fit."""
     drawn: _Drawn
-    """The rows its Hessians were made of."""
+    """The rows in the Hessians."""
     problems: list[LeaveOneOut]
-    """What gives the scores of each problem."""
+    """The factorized Hessian of each problem, which gives its scores."""
     outcomes: Sequence[Outcomes]
-    """Whose tables are made."""
+    """The outcomes of each C, for each of which a table is computed."""
 
 
 def leave_one_out_scores(solved: FinishedFit, outcomes: Sequence[Outcomes], executor: Executor) -> list[ScoreTable]:
-    """Return the scores for each of ``outcomes``, whose problems follow each other. Raises CalibrationTimeout, what
-    reading raises.
-    """
+    """Return the leave-one-out scores for each of ``outcomes``. Raises CalibrationTimeout and the errors of reading."""
     layout = solved.store.layout
     drawn = _draw_rows(layout, solved.problems[0].columns + 1, solved.seed)
     scoring = _Scoring(solved, drawn, _factorize(solved, _hessians(solved, drawn)), outcomes)
     task, groups = Task("calibrate", tables_of_group), groups_of(len(layout.chunks))
-    made = executor.map(task, groups, (executor.share(scoring),), lambda _done: solved.time.check())
-    with closing(made) as found:
-        return reduce(_merge_tables, found)
+    results = executor.map(task, groups, (executor.share(scoring),), lambda _done: solved.time.check())
+    with closing(results) as tables:
+        return reduce(_merge_tables, tables)
 
 
 def groups_of(chunks: int) -> list[range]:
@@ -133,12 +130,12 @@ def groups_of(chunks: int) -> list[range]:
 
 def tables_of_group(chunks: range, scoring: _Scoring) -> list[ScoreTable]:
     """Return the tables of the scores of some chunks, one for each of the outcomes."""
-    with closing(iterate_tables(chunks, scoring)) as found:
-        return reduce(_merge_tables, found)
+    with closing(iterate_tables(chunks, scoring)) as tables:
+        return reduce(_merge_tables, tables)
 
 
 def iterate_tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[ScoreTable]]:
-    """Yield the tables of chunk after chunk; the next one is read meanwhile."""
+    """Yield the tables of one chunk after the other, while the next chunk is read."""
     solved, drawn = scoring.solved, scoring.drawn
     features, w = copy.copy(solved.features), np.ascontiguousarray(solved.weights.T)
     for loaded in _read_chunks(solved, chunks):
@@ -147,12 +144,12 @@ def iterate_tables(chunks: Iterable[int], scoring: _Scoring) -> Generator[list[S
         scores = np.empty((len(codes), len(scoring.problems)))
         for part in features.parts(loaded.chunk.X):
             span, f = slice(part.start, part.stop), operators.margins(part.X, w)
-            for k, one in enumerate(scoring.problems):
-                rows = find_seen_rows(one.problem, part, codes[span], weights[span], factors[span])
-                scores[span, k] = one.scores(rows, np.ascontiguousarray(f[:, k]))
+            for k, leave_one_out in enumerate(scoring.problems):
+                rows = find_seen_rows(leave_one_out.problem, part, codes[span], weights[span], factors[span])
+                scores[span, k] = leave_one_out.scores(rows, np.ascontiguousarray(f[:, k]))
         lots = draws(solved.seed, SAMPLE, chunk, len(codes))
         yield [
-            build_score_table(scores[:, mine.columns], mine.truth(codes), weights, lots) for mine in scoring.outcomes
+            build_score_table(scores[:, of_C.columns], of_C.truth(codes), weights, lots) for of_C in scoring.outcomes
         ]
 
 
@@ -161,24 +158,24 @@ def _merge_tables(one: list[ScoreTable], other: list[ScoreTable]) -> list[ScoreT
 
 
 def find_seen_rows(problem: Problem, part: FeaturePart, codes: Int32, weights: Float64, drawn: Float64) -> SeenRows:
-    """Return the rows of a part of a block as a problem sees them."""
+    """Return the rows of a part of a block with the targets and weights of a problem."""
     y = problem.kind.targets(codes)
     factors = np.asarray(problem.weights, np.float32)[codes] if problem.weights else np.ones(len(codes), np.float32)
     return SeenRows(part.X, y, factors, weights, drawn)
 
 
 def _draw_rows(layout: Layout, components: int, seed: int) -> _Drawn:
-    """Return the rows for the Hessians: all, or some of some chunks."""
+    """Return the sample of rows for the Hessians: all rows, or some rows of some chunks."""
     rows, chunks = layout.rows, len(layout.chunks)
-    wanted = min(1.0, WANTED * components / rows)
-    read = min(chunks, max(LEAST_CHUNKS, int(np.ceil(SPREAD * wanted * chunks))))
-    chosen = np.random.default_rng((seed, chunks)).permutation(chunks)[:read]
-    share = min(1.0, wanted * chunks / read)
-    return _Drawn(tuple(sorted(chosen.tolist())), share, chunks / (read * share))
+    fraction = min(1.0, WANTED * components / rows)
+    count = min(chunks, max(LEAST_CHUNKS, int(np.ceil(SPREAD * fraction * chunks))))
+    chosen = np.random.default_rng((seed, chunks)).permutation(chunks)[:count]
+    share = min(1.0, fraction * chunks / count)
+    return _Drawn(tuple(sorted(chosen.tolist())), share, chunks / (count * share))
 
 
 def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
-    """Return the sums of every problem, over the rows that were drawn: nothing is computed of others."""
+    """Return the Hessian of every problem, summed over the sampled rows."""
     found = [HessianSum(problem) for problem in solved.problems]
     w = np.ascontiguousarray(solved.weights.T)
     for loaded in _read_chunks(solved, drawn.chunks):
@@ -194,7 +191,7 @@ def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
 def _count(
     found: list[HessianSum], part: FeaturePart, codes: Int32, counted: tuple[Float64, Float64], f: Float64
 ) -> None:
-    """Add the rows of a part to the sums of all problems; f (n, problems) is what the solutions say of them."""
+    """Add the rows of a part to the Hessians of all problems. ``f``: their decision values (n, problems)."""
     span = slice(part.start, part.stop)
     weights, factors = (values[span] for values in counted)
 
@@ -207,7 +204,7 @@ def _count(
 
 
 def _factorize(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOut]:
-    """Return what gives the scores of each problem; the matrices of ``totals`` are used up."""
+    """Return the factorized Hessian of each problem. The matrices of ``totals`` are overwritten."""
     found = []
     for total in totals:
         solved.time.check()
@@ -216,7 +213,7 @@ def _factorize(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOu
 
 
 def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
-    """Yield chunk after chunk, as long as there is time."""
+    """Yield the chunks in order. Raises CalibrationTimeout at the time limit."""
     visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
     with Stream(solved.store, visits, depth=solved.depth) as stream:
         for loaded in stream:
@@ -225,43 +222,43 @@ def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]
 
 
 def _weights(loaded: Loaded) -> Float64:
-    """Return how often each row of a chunk counts, (n,)."""
+    """Return the weights of the rows of a chunk, (n,)."""
     weight = loaded.chunk.weight
     return np.ones(len(loaded.chunk.codes)) if weight is None else weight.astype(np.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class FoldFits:
-    """What the fits of folds are made with."""
+    """The inputs of the fits of folds."""
 
     plan: Plan
-    """Of the whole fit; its problems start from what they have come to, where they can."""
+    """The plan of the whole fit, warm-started from its solution if the solver supports that."""
     loop: Callable[[Store, Plan], FitLoop]
-    """Makes the loop of a fit."""
+    """Returns the loop of a fit."""
     seed: int
-    """Of what is drawn."""
+    """The seed of samples."""
     depth: int
-    """Blocks read ahead."""
+    """The number of blocks to read ahead."""
     max_passes: int
-    """What a fit may cost ..."""
+    """Maximum number of passes of each fit."""
     time: TimeLeft
-    """... and all of them."""
+    """The time left for all fits."""
     folds: int = 0
-    """How many."""
+    """The number of folds."""
 
 
 @dataclass(frozen=True, slots=True)
 class FoldDecision:
-    """The decision values of a fit whose solutions are known."""
+    """The decision function of a finished fit of a fold."""
 
     plan: Plan
     weights: Float64 | None
-    """Of problems that are linear in what the solver sees, (components, problems)."""
+    """The weights of problems that are linear in the solver's features, (components, problems); else None."""
     model: Model | None
-    """Of exact kernels, on rows as they are stored."""
+    """The model of an exact kernel, for stored rows; else None."""
 
     def of(self, X: Rows) -> Float64:
-        """Return them (n, problems); ``X`` may be changed."""
+        """Return the decision values (n, problems) of rows; ``X`` may be changed."""
         if self.model is not None:
             return self.model.decision(X)
         assert self.weights is not None
@@ -272,8 +269,8 @@ class FoldDecision:
 
 
 def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
-    """Return the scores for each of ``outcomes``. Raises UsageError for too few rows, CalibrationTimeout, and what
-    training raises.
+    """Return the scores by folds for each of ``outcomes``. Raises UsageError for too few rows, CalibrationTimeout, and
+    the errors of training.
     """
     store = folding.cut_finer(seen, fits.folds, fits.depth)
     fold = folding.deal_chunks(store.layout, fits.folds, fits.seed)
@@ -287,7 +284,7 @@ def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> li
 
 
 def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> FoldDecision:
-    """Train on all but the chunks that the problems do not see; the files of row state are those of the whole fit."""
+    """Train without the held-out chunks of the problems, and return the decision function."""
     plan = replace(plan, memory=replace(plan.memory, cached=False, resident=True))
     with closing(fits.loop(store, plan)) as loop:
         training = loop.train(fits.time.stop(fits.max_passes), fits.time)
@@ -307,7 +304,7 @@ def _fit_without_fold(fits: FoldFits, store: Store, plan: Plan) -> FoldDecision:
 def _scores(
     fits: FoldFits, store: Store, fold: list[int], decisions: Sequence[FoldDecision], outcomes: Sequence[Outcomes]
 ) -> list[ScoreTable]:
-    """Read the store once, each chunk through the model of its fold, and return the tables."""
+    """Return the tables of the scores, from one pass that applies to each chunk the model of its fold."""
     tables: list[ScoreTable | None] = [None] * len(outcomes)
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), depth=fits.depth) as stream:
         for loaded in stream:
@@ -316,7 +313,7 @@ def _scores(
             weights = np.ones(len(codes)) if weight is None else weight.astype(np.float64)
             f = decisions[fold[chunk]].of(X)
             lots = draws(fits.seed, SAMPLE, chunk, len(codes))
-            for number, mine in enumerate(outcomes):
-                new, before = build_score_table(f[:, mine.columns], mine.truth(codes), weights, lots), tables[number]
+            for number, of_C in enumerate(outcomes):
+                new, before = build_score_table(f[:, of_C.columns], of_C.truth(codes), weights, lots), tables[number]
                 tables[number] = new if before is None else before.merge(new)
     return [table for table in tables if table is not None]
