@@ -282,7 +282,7 @@ def calibration_terms(
         return [Term("calibration", threads * tables + matrices, why)]
     if job.cluster is not None:
         hint = "calibrate without --cluster"
-        raise UsageError("the scores of this fit need fits of folds, which cannot run on a cluster", hint=hint)
+        raise UsageError("the scores of this fit are made of folds, which are not fitted on a cluster", hint=hint)
     costs = [solver.cost(problem, layout) for problem in problems]
     solver_bytes = sum(cost.fixed + cost.per_row * layout.rows for cost in costs)
     solver_bytes += max((cost.shared for cost in costs), default=0)
