@@ -25,7 +25,7 @@ References: Hsieh et al., ICML 2008, (4)-(9); the Huber form: Chapelle, Neural C
     conjugate(a, C) = a + epsilon |a| + q a^2 / C,      -upper(C) <= a <= upper(C),
 
 q = 0 for the epsilon-insensitive loss, 1/4 for its square; 1 / (4 factor) and epsilon = 0 for least squares. Along one variable -D has
-a corner at a = 0, and its minimum is a soft threshold (Ho and Lin, (20) - (24)). ``conjugate_slope`` at 0 is that of the right side.
+a kink at a = 0, and its minimum is a soft threshold (Ho and Lin, (20) - (24)). ``conjugate_slope`` at 0 is that of the right side.
 C is that of LIBLINEAR (-s 11, 12, 13) and scikit-learn's ``LinearSVR``; ridge regression with penalty alpha ||w||^2 has C = 1 / (2 alpha).
 
 The **pinball loss** is a line of another slope on each side of 0, with conjugate(a, C) = a and -(1 - q) C <= a <= q C. The expected loss is
@@ -71,7 +71,7 @@ class Hinge(NamedTuple):
         return max(0.0, self.margin - m)
 
     def slope(self, m: float) -> float:
-        """At the corner, the slope of its right side: 0."""
+        """At the kink, the slope of its right side: 0."""
         return -1.0 if m < self.margin else 0.0
 
     def second_derivative(self, m: float) -> float:
@@ -148,7 +148,7 @@ class SquaredHinge(NamedTuple):
 
 @saved_as("loss.huber")
 class Huber(NamedTuple):
-    """The hinge with its corner rounded over a width 2 mu.
+    """The hinge with its kink smoothed over a width of 2 mu.
 
     With k the margin: 0 above k + mu, (k + mu - m)^2 / (4 mu) within, k - m below k - mu. 0 <= a <= C, and with
     l = max_b [b (k - m) - c(b)], b = a / C: c(b) = mu (b^2 - b), so the conjugate is (1 - k) a + mu (a^2 / C - a): less
@@ -158,7 +158,7 @@ class Huber(NamedTuple):
     hinge: it is this one at m + mu/2 with half the width, Huber(mu=mu/2, margin=1 - mu/2).
     """
 
-    mu: Annotated[float, Option("Half the width over which the corner is rounded.", bounds=Bounds(above=0))] = 0.1
+    mu: Annotated[float, Option("Half the width over which the kink is smoothed.", bounds=Bounds(above=0))] = 0.1
     margin: Margin = 1.0
 
     def value(self, m: float) -> float:
@@ -291,7 +291,7 @@ class EpsilonInsensitive(NamedTuple):
         return max(0.0, abs(m) - self.epsilon)
 
     def slope(self, m: float) -> float:
-        """0 at both corners."""
+        """0 at both kinks."""
         if m > self.epsilon:
             return 1.0
         return -1.0 if m < -self.epsilon else 0.0
@@ -322,7 +322,7 @@ class EpsilonInsensitive(NamedTuple):
         return True
 
     def round_corners(self, mu: float) -> Loss:
-        """Each corner is rounded over 2 mu, over less where it is nearer to 0 than mu."""
+        """Each kink is smoothed over 2 mu, or over less if it is nearer to 0 than mu."""
         return RoundedEpsilon(max(0.0, self.epsilon - mu), self.epsilon + mu)
 
 
@@ -330,7 +330,7 @@ class EpsilonInsensitive(NamedTuple):
 class RoundedEpsilon(NamedTuple):
     """0 up to |m| = inner, from there a parabola to |m| = outer, where its slope is 1, and then a line; -C <= a <= C.
 
-    conjugate(a, C) = a + inner |a| + (outer - inner) / 2 a^2 / C. With corners at epsilon and inner + outer = 2 epsilon it is the
+    conjugate(a, C) = a + inner |a| + (outer - inner) / 2 a^2 / C. With kinks at epsilon and inner + outer = 2 epsilon it is the
     epsilon-insensitive loss beyond outer; where inner is 0 it may lie below by outer / 2 - epsilon.
     """
 
@@ -473,7 +473,7 @@ class Pinball(NamedTuple):
         return max((1.0 - self.quantile) * m, -self.quantile * m)
 
     def slope(self, m: float) -> float:
-        """0 at the corner."""
+        """0 at the kink."""
         if m > 0.0:
             return 1.0 - self.quantile
         return -self.quantile if m < 0.0 else 0.0
@@ -514,7 +514,7 @@ class RoundedPinball(NamedTuple):
     With z = q - a / C its conjugate is a + C mu (z^2 - z): less than a, which is what rounding adds to the value.
     """
 
-    mu: Annotated[float, Option("Half the width over which the corner is rounded.", bounds=Bounds(above=0))] = 0.1
+    mu: Annotated[float, Option("Half the width over which the kink is smoothed.", bounds=Bounds(above=0))] = 0.1
     quantile: Quantile = 0.5
 
     def value(self, m: float) -> float:
@@ -570,7 +570,7 @@ LOSSES = Registry(
 
 
 def round_corners(loss: Loss, mu: float) -> Loss:
-    """Return the loss with its corner rounded over a width of 2 mu; itself where mu is 0 or there is no corner."""
+    """Return the loss with its kink smoothed over a width of 2 mu; the loss itself if mu is 0 or it has no kink."""
     return loss.round_corners(mu) if mu else loss
 
 

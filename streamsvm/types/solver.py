@@ -139,7 +139,7 @@ class LossRequirement:
         is supported.
         """
         asked = (
-            (self.smooth, loss.smooth(), "without corners", "with a corner"),
+            (self.smooth, loss.smooth(), "without kinks", "with a kink"),
             (self.box, has_box(loss), "whose slope is bounded", "whose slope is not bounded"),
             (self.quadratic, loss.quadratic(), "whose conjugate is a parabola", "whose conjugate is no parabola"),
             (self.numeric, loss.numeric(), "for regression", "for classification"),
