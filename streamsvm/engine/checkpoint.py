@@ -269,9 +269,7 @@ class CheckpointDirectory:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def check_absent(self) -> None:
-        """Raise ExistsError if an interrupted run has left a checkpoint, which a run that does not resume would
-        remove.
-        """
+        """Raise ExistsError if an interrupted run has left a checkpoint, which a new run would remove."""
         if any((self.directory / name).exists() for name in GENERATIONS):
             raise ExistsError(
                 f"{self.directory} holds the checkpoint of a run that was interrupted",

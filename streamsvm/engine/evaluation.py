@@ -233,9 +233,7 @@ def _merge_evaluations(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:
-    """Return the unit of each problem's margins: 1, or for margins without scale their mean absolute value in the first
-    block.
-    """
+    """Return the unit of each problem's margins: 1, or without scale, their mean absolute value in the first block."""
     units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.regularizer.has_scale}
     for k, block, _ in rows.blocks() if len(units) < len(weights) else ():
         if k not in units:

@@ -1,5 +1,4 @@
-"""Executors: run the parts of a job one after the other, on threads, or on a cluster, with the same result to the last
-bit.
+"""Executors: run the parts of a job one after the other, on threads, or on a cluster, with bit-identical results.
 
 Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of
 the parts. The result therefore does not depend on which thread or worker computed a part, or when.
@@ -287,9 +286,7 @@ class ThreadExecutor(InThisProcess):
         shared: Sequence[Shared] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
-        """Yield the results in the order of the parts; threads work at most a few parts ahead. Raises what tasks
-        raise.
-        """
+        """Yield the results in the order of the parts; threads work a few parts ahead. Raises what tasks raise."""
         finished: dict[int, Result] = {}
         results = partial(task.results, shared=shared)
         with PartThreads(results, enumerate(parts), finished.__setitem__, self.threads, AHEAD * self.threads) as pool:

@@ -294,9 +294,7 @@ class _GroupVisit:
         """Row range of each chunk, counted from the first row of the group."""
 
     def visit(self, loaded: Loaded, chunk: int, visitor: BlockVisitor) -> None:
-        """Visit a chunk with the solvers. If the group is one block, ``loaded`` has all its rows and ``chunk`` is the
-        first chunk.
-        """
+        """Visit a chunk. If the group is one block, ``loaded`` has all its rows and ``chunk`` is the first chunk."""
         active = [ActiveProblem(k, self._work.problems[k], state) for k, state in self._states.items()]
         chunk_values = {name: values[:, self.spans[chunk]] for name, values in self._row_values.items()}
         visitor.visit(loaded, chunk, self._starts[chunk], active, chunk_values)
@@ -461,9 +459,7 @@ class LocalGroupTrainer(GroupTrainer):
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Enclose the passes of the training; at the end, free the threads' copies of the map: later work makes its
-        own.
-        """
+        """Enclose the passes; at the end, free the threads' copies of the map: later work makes its own."""
         try:
             yield
         finally:

@@ -145,15 +145,11 @@ class FitLoop(ABC):
                 checkpointer.save_if_due(training)
 
     def _reserve(self) -> float:
-        """Return the seconds reserved for one more pass, the final pass and later work; 0 if a pass can be abandoned
-        midway.
-        """
+        """Return the seconds to reserve for one more pass, the final pass and later work; 0 if passes can be abandoned."""
         return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent)
 
     def _pass_seconds(self) -> float:
-        """Return the seconds of the current pass, without compilation and without in-memory work that stops at a
-        deadline.
-        """
+        """Return the seconds of the current pass, without compilation and interruptible in-memory work."""
         interruptible = self._in_memory_seconds if self._solver.stops_early else 0.0
         return max(0.0, _working_seconds() - self._began - interruptible)
 
@@ -182,9 +178,7 @@ class FitLoop(ABC):
         return nullcontext()
 
     def _make_in_memory_steps(self, checkpointer: Checkpointer) -> None:
-        """Make the in-memory steps that solvers need before the next pass; the process can be stopped after each
-        step.
-        """
+        """Make the in-memory steps before the next pass; the process can be stopped after each step."""
         pending = self._problems_with_steps()
         with self._count_in_memory_time() as deadline:
             for position, problem in enumerate(pending, 1):
@@ -209,9 +203,7 @@ class FitLoop(ABC):
         return [problem for problem in self.training.active() if self._solver.has_pending_steps(problem.state)]
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
-        """Make the next pass, unless the work that follows the last pass was interrupted and has to be finished
-        first.
-        """
+        """Make the next pass, unless the work that follows the last pass was interrupted and is still to be done."""
         if self._has_unfinished_work():
             return
         checkpointer.check_store()
@@ -228,9 +220,7 @@ def _working_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the data is read, as decided by the plan. Only ``seed`` and, for online solvers, the groups affect the
-    result.
-    """
+    """How the data is read, as decided by the plan. Only ``seed`` and the groups affect the result."""
 
     seed: int = 0
     """Seed of the order in which chunks and rows are visited."""

@@ -59,9 +59,7 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
 
 
 def pass_groups(layout: Layout) -> list[Group]:
-    """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that the cost of a group is
-    small.
-    """
+    """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that groups cost little."""
     least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
     return contiguous_groups(layout, max(1, -(-layout.bytes_per_pass // least)))
 

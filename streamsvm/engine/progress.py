@@ -41,9 +41,7 @@ class ProgressReporter:
         self.stopwatch = Stopwatch()
 
     def rows(self, visited: int, of: int) -> None:
-        """Report that ``visited`` rows of the current pass were visited, unless the last report was sent shortly
-        before.
-        """
+        """Report the number of rows visited in the current pass, unless the last report was sent shortly before."""
         if self.stopwatch.due():
             self._event("progress", {"pass": self._training.passes + 1, "rows": visited, "of": of})
 

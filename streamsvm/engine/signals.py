@@ -102,9 +102,7 @@ job_clock = JobClock()
 
 
 class ThreadLimit(threading.local):
-    """The time limit of a job that cannot use an alarm: it runs outside the main thread, or the program uses the
-    alarm.
-    """
+    """The time limit of a job that cannot use an alarm (outside the main thread, or the program uses it)."""
 
     def __init__(self) -> None:
         self.moment = float("inf")
@@ -289,9 +287,7 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
 
 @contextmanager
 def _set_alarm(seconds: float) -> Iterator[None]:
-    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end of the
-    context.
-    """
+    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end."""
     try:
         with postpone_signals():
             signal.signal(EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
@@ -318,9 +314,7 @@ def _check_time_in_thread(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def set_resume_command(command: str) -> Iterator[None]:
-    """Set the command that continues a job from the files on disk, for jobs without checkpoints, such as an
-    embedding.
-    """
+    """Set the command that continues a job without checkpoints, such as an embedding, from the files on disk."""
     interruptions = _interruptions()
     for interruption in interruptions:
         interruption.resume = command

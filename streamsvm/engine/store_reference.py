@@ -93,9 +93,7 @@ class StoreGuard:
 
 
 def reference_to(store: Store) -> StoreReference:
-    """Return a reference to ``store``. For files of another program, the store's facts record the names of the
-    arrays.
-    """
+    """Return a reference to ``store``. For files of other programs, its facts record the names of the arrays."""
     options = (store.facts.get("encoding") or {}).get("options") or {}
     keys = options.get("features_key", "X"), options.get("labels_key", "y")
     return StoreReference(str(Path(store.name).resolve()), store.digest, *keys, store.selection)
