@@ -1,22 +1,23 @@
-"""Jobs: a folder or a module for each command. What they have in common is what they answer with.
+"""Jobs: a folder or a module for each command, and the base class of their results.
 
 ingest              files to a store
+file_cache          the store of files that are fitted or searched directly
 fit                 a store to a certified model
 embed               a store to a store of kernel features
 apply               predict and evaluate
 tune                search of settings by cross-validation
-calibrate           probabilities, as the last step of a fit
-calibration_scores  scores of rows that a model has not seen, for calibration
-partial_fit         a pass over each portion of rows
-folds               chunks that are held out together
+calibrate           probabilities and thresholds, as the last step of a fit
+calibration_scores  out-of-sample scores for calibration
+partial_fit         incremental training, portion by portion
+folds               assignment of chunks to folds
 inspect             info, verify, doctor
 synth               generated data
 export              models for other programs
 report              the page of runs
-column_facts        what a record says of columns: their worth, their values, how evaluated rows differ
+column_facts        columns in the record of a run: their effect, their values, differences of evaluated rows
 run_record          events and facts of a run, written for its page
-options             options that several jobs have
-without_effect      options that changed nothing
+common_options      options that several jobs have
+without_effect      notices of options without effect
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What the record of a run says of the columns of a table: what each is worth to the model, what is in it, and how evaluated rows differ.
+"""Describe the columns of a table for the record of a run: their effect on the model, their values, and how evaluated rows
+differ from the training rows.
 
-Columns of rows are summed into the columns of the table that they were made of (``group_columns``). The effect of one is the standard
-deviation, over the rows, of what it adds to f(x); of several problems the root of the mean of its square:
+Encoded columns are grouped by the source column of the table (``group_columns``). The effect of a source column is the
+standard deviation, over the rows, of its contribution to f(x); for several problems the root mean square of these:
 
-    Var(sum_j w_j x_j) = sum_j w_j^2 p_j - (sum_j w_j p_j)^2   for one-hot columns, of which row shares p_j are 1,
+    Var(sum_j w_j x_j) = sum_j w_j^2 p_j - (sum_j w_j p_j)^2   for one-hot columns, which are 1 in a fraction p_j of rows,
                          sum_j w_j^2 Var(x_j)                   for others, as if they were independent,
 
-and for a number x that is 0 where its mark m says that it is missing, less 2 w_x w_m E x E m.
+and less 2 w_x w_m E x E m for a number x that is 0 in rows where its indicator column m marks it as missing.
 
-All is computed from the statistics of the store and recorded for few columns: the size of a record does not depend on the data.
+All facts are computed from the statistics of the store, for a bounded number of columns.
 """
 
 from __future__ import annotations
@@ -27,25 +28,25 @@ from streamsvm.rows import Float64, Int64
 from streamsvm.types import Store
 
 MAX_COLUMNS, MAX_VALUES, MAX_PROBLEMS = 30, 16, 10
-"""At most so many columns of a table, values of one, and problems of a model are recorded."""
+"""Maximum numbers of recorded columns of a table, values of a column, and problems of a model."""
 NUMBER = "number"
 
 
 class ColumnFacts(NamedTuple):
-    """What is known of the columns of rows."""
+    """The facts about encoded columns from which effects are computed."""
 
     sources: SourceColumns
     weights: Float64
-    """Of the problems, (k, d); (0, d) for a kernel model."""
+    """The weights of the problems, (k, d); (0, d) for a kernel model."""
     mean: Float64
-    """(d,), without offsets."""
+    """The means of the stored columns, from which offsets were subtracted, (d,)."""
     deviation: Float64
-    """(d,)"""
+    """The standard deviations, (d,)."""
     offsets: dict[int, float]
-    """What is subtracted from columns, by number."""
+    """The offsets subtracted from columns, by number."""
 
     def block_of(self, j: int) -> tuple[int, int] | None:
-        """Return the one-hot columns [start, stop) that a column is one of, or None."""
+        """Return the range [start, stop) of one-hot columns that contains column j; None if there is none."""
         place = bisect_right(self.sources.one_hot, (j, math.inf)) - 1
         if place < 0:
             return None
@@ -54,10 +55,10 @@ class ColumnFacts(NamedTuple):
 
 
 def describe_columns(model: Model, store: Store) -> list[JsonObject]:
-    """Return the columns of the table that have the largest effect, with their values; of a kernel model, which has no
-    effects of columns, the first ones.
+    """Return the source columns with the largest effects, with their values; for a kernel model, in which columns have no
+    effects, the first ones.
 
-    ``share`` is a column's part of the sum of all effects.
+    ``share`` is the effect of a column divided by the sum of all effects.
     """
     d, statistics = store.layout.columns, store.statistics()
     is_linear = model.expansion is None and model.weights.shape[1] == d + 1
@@ -111,8 +112,9 @@ def _describe_column(facts: ColumnFacts, g: int, places: Int64) -> JsonObject:
 
 
 def _describe_value(facts: ColumnFacts, j: int) -> JsonObject:
-    """Return a column of rows: of a value of a category, or a missing number, its share of the rows and how far it moves f
-    from the average; of a number its mean, and how far one standard deviation moves f.
+    """Return the facts about an encoded column. For a category, or an indicator of missing values: its fraction of the
+    rows, and the change of f from its average in these rows. For a number: its mean, and the change of f by one standard
+    deviation.
     """
     block, name = facts.block_of(j), facts.sources.value_of(j)
     number = facts.sources.marks.get(j)
@@ -141,8 +143,8 @@ def _round(value: float) -> float:
 
 
 def _missing_share(facts: ColumnFacts, places: Int64) -> float | None:
-    """Return the share of rows without a value: that of the mark, or of rows that have none of the values of a category;
-    None where it was filled in without a mark.
+    """Return the fraction of rows without a value, from the indicator column or from the rows without any category; None
+    if missing values were filled without an indicator.
     """
     marks = [j for j in places[-1:].tolist() if j in facts.sources.marks]
     if marks:
@@ -154,12 +156,12 @@ def _missing_share(facts: ColumnFacts, places: Int64) -> float | None:
 
 
 def compare_columns(recorded: Any, means: Float64, rows: int) -> list[JsonObject]:
-    """Return how the means of evaluated rows, (d,), differ from what was recorded of the training, the largest difference
-    first; nothing of columns that were recorded in another way.
+    """Return how the means of evaluated rows, (d,), differ from the recorded means of the training rows, the largest
+    difference first. Columns whose record cannot be read are left out.
 
-    The difference of a number is that of the means in standard deviations of the training rows; of a category it is
-    half the sum of the differences of the shares of its values, the rest taken together. ``chance`` is what ``rows`` rows drawn
-    from the training rows would differ by, about.
+    The difference of a number is the difference of the means in standard deviations of the training rows. The difference
+    of a category is half the sum of the differences of the shares of its values, with all unrecorded values as one.
+    ``chance`` is the approximate difference for ``rows`` rows drawn from the training rows.
     """
     found = []
     for one in recorded if isinstance(recorded, list) else []:
@@ -183,18 +185,18 @@ def _compare_column(one: JsonObject, means: Float64, rows: int) -> list[JsonObje
         return [base | change | {"difference": far, "chance": 1.0 / math.sqrt(rows)}]
     if not shares:
         return []
-    apart = [seen[v["place"]] - v["mean"] for v in shares]
+    differences = [seen[v["place"]] - v["mean"] for v in shares]
     rest = 1.0 - min(1.0, sum(v["mean"] for v in shares))
     chance = [math.sqrt(max(p * (1.0 - p), 0.0) / rows) for p in (*(v["mean"] for v in shares), rest)]
-    most = max(range(len(shares)), key=lambda k: abs(apart[k]))
-    v = shares[most]
+    largest = max(range(len(shares)), key=lambda k: abs(differences[k]))
+    v = shares[largest]
     change = {"value": v["name"], "trained": v["mean"], "evaluated": seen[v["place"]]}
-    far = (sum(map(abs, apart)) + abs(sum(apart))) / 2
-    return [base | change | {"difference": far, "chance": 0.4 * sum(chance)}]
+    distance = (sum(map(abs, differences)) + abs(sum(differences))) / 2
+    return [base | change | {"difference": distance, "chance": 0.4 * sum(chance)}]
 
 
 def _compare_missing(one: JsonObject, shares: Sequence[JsonObject], seen: dict[int, float]) -> JsonObject:
-    """Return the share of rows without a value in the training and now; nothing where it is not known."""
+    """Return the fractions of rows without a value in the training and in the evaluation; empty if they are unknown."""
     marks = [v for v in one["values"] if v["is_share"] and v["name"] == "missing"]
     if one["missing"] is None:
         return {}

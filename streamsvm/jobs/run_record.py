@@ -1,17 +1,16 @@
-"""The record of a run, for its page: the log of events, facts of data and model, and what an evaluation found.
+"""Write the record of a run for its page: the log of events, facts about data and model, and the results of evaluations.
 
-**The log**, ``events.jsonl``, has so few lines that a week of it can be read and drawn. Every event is written as it
-comes but for those of progress, which come five times a second: of these, one is written when a hundredth of the time
-that the run has taken has passed since the last one. So n lines reach over a time that grows like 1.01^n: a thousand
-or two for a week.
+**The log**, ``events.jsonl``, is short enough to read and draw even after a week. Every event is written, except that
+events of progress, which occur five times a second, are thinned: one is written after another 1 % of the run's time has
+passed since the last one. So n lines cover a time that grows like 1.01^n, and a week gives one or two thousand lines.
 
-**The record** has what the page draws beside the certificate: of the data, of the model, and of a sample of rows. All
-of it is bounded, whatever the store: at most BINS parts of the store, CLASSES classes, COLUMNS columns of a class. The
-sample is of four to sixteen chunks that lie evenly in the store, of which every so many rows are looked at: a
-hundredth of the rows that all passes have seen, and no more than SAMPLE.
+**The record** has the facts that the page shows in addition to the certificate: about the data, the model and a sample
+of rows. Its size is bounded for any store: at most BINS parts of the store, CLASSES classes and COLUMNS columns of a
+class. The sample consists of evenly spaced rows of four to sixteen evenly spaced chunks: 1 % of the rows read in all
+passes, and at most SAMPLE rows.
 
-**An evaluation** records figures, and curves of bounded size: decision values are counted in bins of rising value
-(``metrics.Ranking``), and all curves are made of these counts.
+**The results of an evaluation** are metrics and curves of bounded size: all curves are computed from the histogram of
+decision values (``metrics.Ranking``).
 """
 
 from __future__ import annotations
@@ -47,20 +46,21 @@ from streamsvm.store import open_store
 from streamsvm.types import Report, Store, StoredFiles, Visit
 
 SHARE = 0.01
-"""Of the time that has passed: less than this after one event of progress, the next one is not written."""
+"""Minimum time between two logged events of progress, as a fraction of the run's time."""
 BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
-"""At most: parts of the store and bars of a histogram; classes; columns of a class; columns whose drift is shown."""
+"""Maximum numbers of parts of the store and bars of a histogram; of classes; of columns of a class; of columns whose
+drift is shown."""
 SAMPLE, LEAST = 20_000, 4_000
-"""Rows of the sample at most, and at least where the store has so many."""
+"""Maximum and minimum number of rows in the sample; smaller stores have fewer."""
 WIDEST = 20_000
-"""Columns: of wider stores the means of chunks are not looked at."""
+"""Maximum number of columns of a store for which the means of chunks are computed."""
 POINTS = 200
-"""Points of a curve."""
+"""The number of points of a curve."""
 SCATTER, REASONS = 400, 4
-"""Targets whose predictions are drawn, and reasons of one of the worst errors."""
+"""The number of targets drawn against their predictions, and of reasons listed for a row with a large error."""
 MAX_RECORD_BYTES = 16 << 20
 MOST_CLASSES = 200
-"""Classes of a confusion table that is recorded."""
+"""Maximum number of classes for which an evaluation, with its confusion matrix, is recorded."""
 
 
 class Thinning:
@@ -70,7 +70,7 @@ class Thinning:
         self._last = float("-inf")
 
     def keeps(self, event: JsonObject) -> bool:
-        """Return whether the event is to be written; of those without seconds, all are."""
+        """Return whether the event is to be written. Events without seconds are always written."""
         seconds = event.get("seconds")
         if event["event"] != "progress" or seconds is None:
             return True
@@ -82,8 +82,8 @@ class Thinning:
 
 @contextmanager
 def run_log(report: Report, path: Path, began: JsonObject) -> Iterator[Callable[[JsonObject], None]]:
-    """Send every event to the caller and to the run's log, which begins with ``began`` and says how a run was cut
-    short.
+    """Pass every event to ``report`` and to the log of the run. The first line of the log has the facts ``began``; if the
+    run is stopped by an error, the last line has the error.
     """
     thinning = Thinning()
     with durable.open_log(path) as log:
@@ -103,12 +103,12 @@ def run_log(report: Report, path: Path, began: JsonObject) -> Iterator[Callable[
 
 
 def utc_now() -> str:
-    """Return the time by the clock on the wall, UTC: '2026-11-22 15:50:07'."""
+    """Return the current time in UTC: '2026-11-22 15:50:07'."""
     return datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def machine() -> JsonObject:
-    """Return what a run was made with, as plain JSON: version, Python, processor and how many of them."""
+    """Return the software versions, the processor and the number of CPUs as plain JSON."""
     return {
         "streamsvm": __version__,
         "python": platform.python_version(),
@@ -117,27 +117,27 @@ def machine() -> JsonObject:
     }
 
 
-def write_record(  # noqa: PLR0917 (what a page tells of)
+def write_record(  # noqa: PLR0917
     job: FitJob,
     store: Store,
     plan: Plan,
     model: Model,
     passes: int,
-    said: tuple[tuple[str, ...], tuple[str, ...]],
+    messages: tuple[tuple[str, ...], tuple[str, ...]],
     compile_seconds: float,
 ) -> None:
-    """Write the record into the run's folder; ``said``: warnings and notices; ``compile_seconds``: how much of the time the
-    compiler took. Raises StorageError.
+    """Write the record into the folder of the run. Raises StorageError.
 
-    A chunk that cannot be read now is no failure of the fit: the record then lacks the sample.
+    ``messages``: the warnings and the notices. ``compile_seconds``: the time spent in the compiler. If a chunk cannot be
+    read, the fit is still valid, and the record has no sample.
     """
     record = {
         "store": {"path": job.store, "digest": store.digest, "classes": frequent_classes(store)},
         "model": {"classes": list(model.classes), "points": None if model.expansion is None else _points(model)},
         "loss": {"name": job.loss},
         "compile_seconds": compile_seconds,
-        "warnings": list(said[0]),
-        "notices": list(said[1]),
+        "warnings": list(messages[0]),
+        "notices": list(messages[1]),
         "coefficients": _coefficients(model, store),
         "columns": describe_columns(model, store),
         "label_drift": _label_drift(open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)),
@@ -154,17 +154,17 @@ def _points(model: Model) -> int:
 
 
 def frequent_classes(store: Store) -> list[tuple[str, int]]:
-    """Return the classes with most rows, and how many these are; nothing of numbers."""
+    """Return the most frequent classes with their numbers of rows; empty for regression."""
     if store.layout.numeric:
         return []
-    found = sorted(zip(store.layout.classes, store.layout.counts, strict=True), key=lambda one: -one[1])
-    return found[:BINS]
+    classes = sorted(zip(store.layout.classes, store.layout.counts, strict=True), key=lambda pair: -pair[1])
+    return classes[:BINS]
 
 
 def _coefficients(model: Model, store: Store) -> list[JsonObject]:
-    """Of each class the columns that move f most when they change by their standard deviation; none of a kernel.
+    """Return for each class the columns with the largest effect, |weight| times standard deviation; empty for a kernel.
 
-    A row: the name of the column, its weight in the units of the data, and its standard deviation.
+    A row has the name of the column, its weight in the units of the data, and its standard deviation.
     """
     if model.expansion is not None:
         return []
@@ -181,15 +181,15 @@ def _coefficients(model: Model, store: Store) -> list[JsonObject]:
 
 
 def _feature_names(store: Store) -> Callable[[int], str]:
-    """Return what tells the name of a column; of a hashed table, whose columns have none, the column that it was made
-    of.
+    """Return the function from the number of a column to its name. For a hashed column, which has no name of its own, it
+    returns the name of its source column.
     """
     return name_by_number(store.facts.get("names"), store.facts.get("encoding"), store.layout.columns, "column {}")
 
 
 def _label_drift(store: StoredFiles) -> JsonObject | None:
-    """Return the share of the classes with most rows in parts of the whole store, in its order; None where there is
-    one part.
+    """Return the shares of the most frequent classes in consecutive parts of the store; None if there is only one part, and
+    for regression.
     """
     if len(store.census) < 2 or store.layout.numeric:
         return None
@@ -205,7 +205,7 @@ def _label_drift(store: StoredFiles) -> JsonObject | None:
 
 
 def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonObject:
-    """Margins of the sampled rows by class, and columns whose mean drifts along the sampled chunks."""
+    """Return the histogram of the margins of sampled rows, and the columns whose mean drifts along the sampled chunks."""
     margins: list[Float64] = []
     truths: list[Int32] = []
     means: list[Float64] = []
@@ -226,13 +226,13 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
     low, high = found["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
     drift = _feature_drift(store, means) if len(means) > 1 else []
-    # with a threshold the loss of two classes lies at two places, and votes have none
-    shown = [] if model.threshold or model.pairs else values
-    return {"margins": {**found, "loss": shown}, "feature_drift": drift}
+    # no curve of the loss: a threshold shifts it differently for both classes, and votes have no loss
+    loss = [] if model.threshold or model.pairs else values
+    return {"margins": {**found, "loss": loss}, "feature_drift": drift}
 
 
 def _sample_rows(store: Store, passes: int) -> Iterator[tuple[Rows, Array]]:
-    """Yield rows of chunks that lie evenly in the store, with their classes (n,), or numbers. Raises what reading raises."""
+    """Yield sampled rows of evenly spaced chunks, with their class codes or targets (n,). Raises the errors of reading."""
     layout = store.layout
     wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
     count = min(len(layout.chunks), max(4, min(16, passes * len(layout.chunks) // 100)))
@@ -242,18 +242,19 @@ def _sample_rows(store: Store, passes: int) -> Iterator[tuple[Rows, Array]]:
         for loaded in stream:
             X, codes = loaded.chunk.X, loaded.chunk.codes
             step = -(-len(codes) * len(chosen) // wanted)
-            every = np.arange(len(codes)) % step == 0
-            yield row_where(X, every), codes[every].copy()
+            selected = np.arange(len(codes)) % step == 0
+            yield row_where(X, selected), codes[selected].copy()
 
 
 def _means(X: Rows, columns: int) -> Float64:
-    """Return the mean of each column (columns,), and how many rows it is of."""
+    """Return the mean of each column, and the number of rows as the last entry, (columns + 1,)."""
     return np.append(sum_columns(X, columns) / row_count(X), row_count(X))
 
 
 def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
-    """Return the columns whose mean in a chunk is furthest from that of all rows, in standard errors; in standard
-    deviations.
+    """Return the columns whose mean in a chunk differs most from that of all rows, measured in standard errors.
+
+    ``means`` of each column: the differences in the sampled chunks, in standard deviations of the column.
     """
     statistics, table = store.statistics(), np.array(means)
     rows, table = table[:, -1:], table[:, :-1]
@@ -266,10 +267,10 @@ def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
 
 
 def build_histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows: Int64 | None = None) -> JsonObject:
-    """Return counts of margins in bins of equal width, of the classes with most rows; the outer bins have what lies
-    beyond.
+    """Return histograms of margins for the most frequent classes, in bins of equal width; values outside of the range are
+    counted in the outer bins.
 
-    ``margins``, ``truth`` (n,); ``rows`` (n,): how many rows each entry stands for, by default one.
+    ``margins``, ``truth`` (n,): margin and class index. ``rows`` (n,): the number of rows for each entry, by default 1.
     """
     rows = np.ones(len(margins), np.int64) if rows is None else rows
     low, high = _bulk(margins, rows)
@@ -283,7 +284,7 @@ def build_histogram(margins: Float64, truth: Int32, classes: Sequence[str], rows
 
 
 def _bulk(margins: Float64, rows: Int64) -> tuple[float, float]:
-    """Return what 99 % of the margins lie within, 0 and 1 in any case."""
+    """Return the range of the central 99 % of the margins, extended to contain [-0.5, 1.5]."""
     if not len(margins):
         return -0.5, 1.5
     order = np.argsort(margins, kind="stable")
@@ -293,8 +294,8 @@ def _bulk(margins: Float64, rows: Int64) -> tuple[float, float]:
 
 
 def evaluation_folder(path: Path) -> Path | None:
-    """Return the folder in which evaluations of the model at ``path`` are recorded: that of its run; None where there is
-    none, or none that may be written to.
+    """Return the folder of the run of the model at ``path``, in which evaluations are recorded; None if there is no such
+    folder, or if it is not writable.
     """
     folder = run_folder(path)
     if not (folder / CERTIFICATE).is_file() or RUN.fault(folder) or not os.access(folder, os.W_OK):
@@ -303,9 +304,9 @@ def evaluation_folder(path: Path) -> Path | None:
 
 
 def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator: Accumulator) -> Path | None:
-    """Write the record into the run's folder of the model at ``path``, and return where it is.
+    """Write the results of an evaluation into the folder of the run of the model at ``path``, and return their path.
 
-    None where there is no such folder, or none that may be written to. Raises StorageError.
+    Returns None, and writes nothing, without a writable folder or with too many classes. Raises StorageError.
     """
     folder = evaluation_folder(path)
     if folder is None:
@@ -330,7 +331,7 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
 
 
 def _recorded_columns(path: Path) -> Any:
-    """Return what the record of the fit says of columns; None where it says nothing that can be read."""
+    """Return the facts about columns in the record of the fit; None if there are none, or if they cannot be read."""
     try:
         return json.loads(read_whole(path, MAX_RECORD_BYTES)).get("columns")
     except (OSError, ValueError, RecursionError, AttributeError, DataError):
@@ -338,8 +339,8 @@ def _recorded_columns(path: Path) -> Any:
 
 
 def describe_samples(samples: RowSamples, model: Model, truths: Sequence[str]) -> JsonObject:
-    """Return the rows with the worst errors, and of the sampled rows the margins or the residuals, and some targets with
-    their predictions.
+    """Return the rows with the worst errors, and for the sampled rows histograms of margins or residuals, and some targets
+    with their predictions.
     """
     sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
     found: JsonObject = {"worst": [_describe_worst(one, samples, model, sources, truths) for one in samples.worst]}
@@ -385,33 +386,35 @@ def _describe_worst(
 def _list_reasons(
     one: WorstRow, samples: RowSamples, model: Model, sources: SourceColumns, w: Float64 | None
 ) -> list[tuple[str, float]]:
-    """Return the values of a row that move f furthest from where average rows are, in the direction of ``w``, (d + 1,),
-    with how far; none of a kernel model.
+    """Return the columns and values of a row with the largest contributions w_j (x_j - mean x_j), as texts, with these
+    contributions; empty for a kernel model.
     """
     if model.expansion is not None or w is None or not len(one.columns):
         return []
     means = np.zeros(model.columns) if samples.means is None else samples.means
-    moved = w[one.columns] * (one.values - means[one.columns])
+    contributions = w[one.columns] * (one.values - means[one.columns])
     offsets, found = model.offsets, []
-    for k in np.argsort(-np.abs(moved), kind="stable")[:REASONS].tolist():
+    for k in np.argsort(-np.abs(contributions), kind="stable")[:REASONS].tolist():
         j = int(one.columns[k])
         name, value = sources.name_of(int(sources.group[j])), sources.value_of(j)
         number = f"{one.values[k] + offsets.get(j, 0.0):.4g}"
         is_one = one.values[k] == 1.0 and value
         text = f"{name}: {value}" if is_one else f"{name} {value} = {number}".replace("  ", " ")
-        found.append((text, float(f"{moved[k]:.4g}")))
+        found.append((text, float(f"{contributions[k]:.4g}")))
     return found
 
 
 def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
-    """Return what was said and what came true, of decision values taken for log odds and of the model's probabilities."""
+    """Return the reliability of the decision values read as log odds, and of the model's probabilities, as plain JSON."""
     both = {"before": accumulator.uncalibrated, "after": accumulator.probabilities}
     return {name: counts.facts() for name, counts in both.items()}
 
 
 def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1, threshold: float = 0.0) -> JsonObject:
-    """Return ROC and precision over recall of the positive class, both by threshold, and the margins of both; ``counts``
-    (2, bins) by rising value.
+    """Return the ROC curve, the curve of precision over recall and its thresholds for the positive class, and histograms
+    of the margins of both classes; empty if a class has no rows.
+
+    ``counts`` (2, bins): the histograms of decision values of both classes, in ascending order.
     """
     used = np.flatnonzero(counts.any(axis=0))
     if not counts.any(axis=1).all():
@@ -435,12 +438,12 @@ def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1, thres
 
 
 def _space_evenly(rising: Float64) -> Int64:
-    """Return places at which a rising quantity has come to equal parts of its end."""
+    """Return indices at which an ascending array reaches equal fractions of its last value."""
     return np.unique(np.searchsorted(rising, np.linspace(0.0, rising[-1], POINTS)).clip(max=len(rising) - 1))
 
 
 def _margins_of_counts(values: Float64, counts: Int64, classes: Sequence[str]) -> JsonObject:
-    """Return the histogram of y f(x): what is below 0 is wrong for either class."""
+    """Return the histogram of y f(x) for both classes; values below 0 are errors."""
     margins = np.concatenate([-values, values])
     truth: Int32 = np.repeat(np.array([0, 1], np.int32), len(values))
     return build_histogram(margins, truth, classes, np.concatenate(list(counts)))

@@ -1,4 +1,4 @@
-"""Settings that changed nothing are told, with the reason: nobody should believe that they did something."""
+"""Notices of settings that had no effect, with the reasons."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Collection, Mapping
 from streamsvm.config.options import Checked, Field, field_values, options_of
 
 STORE = "store"
-"""What ``other_formats`` is told where rows are read from a store of ours."""
+"""The format of rows read from a store, for ``other_formats``."""
 
 
 def without_effect(job: Checked, idle: Mapping[str, Collection[str]]) -> list[str]:
-    """Return a line for each reason, with those of its fields that were set; a default is no setting.
+    """Return a line for each reason, with the options that have no effect and whose value is not the default.
 
-    ``job``: a dataclass of options. ``idle``: names of fields nothing looks at, by the reason, which ends a sentence.
+    ``job``: a dataclass of options. ``idle``: names of unused fields by reason; the reason is the end of a sentence.
     """
     options = {field.name: field for field in _options(job)}
-    stated = {n: options[n].flag for n, value in field_values(job, options).items() if value != options[n].default}
-    found = {why: [stated[name] for name in names if name in stated] for why, names in idle.items()}
-    return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in found.items() if flags]
+    given = {n: options[n].flag for n, value in field_values(job, options).items() if value != options[n].default}
+    flags_by_reason = {why: [given[name] for name in names if name in given] for why, names in idle.items()}
+    return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in flags_by_reason.items() if flags]
 
 
 def other_formats(job: Checked, form: str) -> dict[str, list[str]]:
-    """Return the fields of a job that say how files of other formats are read than ``form``, by the reason."""
+    """Return, by reason, the fields of a job that are options of other file formats than ``form``."""
     found: dict[str, list[str]] = defaultdict(list)
     for field in _options(job):
         formats = field.option.formats

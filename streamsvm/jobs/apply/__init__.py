@@ -1,11 +1,11 @@
-"""predict and evaluate: a model applied to rows.
+"""Apply a model to rows: predict and evaluate.
 
-job              their options
-rows             rows of a store or of files, checked against the model and decided
-predict          predictions to a file
-evaluate         how good a model is
+options          the options of both commands
+rows             rows of a store or of files, checked against the model, and their decision values
+predict          predictions, written to a file
+evaluate         the metrics of a model on labeled rows
 row_samples      rows of an evaluation that are kept for the page: a sample and the worst errors
-metrics          accuracy, AUC, thresholds and errors, counted in bounded memory
-decision_values  decision values of arrays, tables and stores of a program
-column_names     names of the columns of a store
+metrics          accuracy, AUC, thresholds and errors, computed in bounded memory
+decision_values  decision values of arrays, tables and stores given in Python
+column_names     names of the columns of a store or model
 """

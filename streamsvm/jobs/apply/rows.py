@@ -1,8 +1,9 @@
-"""The rows a model is applied to, from a store or from files: in order, in bounded memory, checked against the model.
+"""Read the rows to which a model is applied, from a store or from files, and compute their decision values.
 
-Files are read with the options and the encoding that the model recorded from its training data. Of a store, each thread reads
-its own chunks; files are parsed in batches, one after the other, by whichever thread is free. On a cluster each task gets a
-slice: a group of chunks, or one file. Results do not depend on the number of threads or workers.
+Rows are read in order and in bounded memory, and their columns are checked against the model. Files are read with the
+options and the encoding of the model's training data. Each thread reads chunks of a store by itself; files are parsed in
+batches by whichever thread is free. On a cluster each task gets a slice: a group of chunks, or one file. Results do not
+depend on the number of threads or workers.
 """
 
 from __future__ import annotations

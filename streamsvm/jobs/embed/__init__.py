@@ -1,6 +1,6 @@
-"""embed: kernel (Nystrom) features of a store.
+"""Write the kernel (Nystrom) features of a store.
 
-plan       which features, and whether on disk or in every pass
-landmarks  landmarks read from the store, and the map made of them
-build      the embedding written, reused or resumed
+plan       the kernel features, and whether they are stored on disk or computed in every pass
+landmarks  sampling of landmarks from the store, and the map built from them
+build      writing, reusing and resuming an embedding
 """

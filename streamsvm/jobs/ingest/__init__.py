@@ -1,10 +1,10 @@
-"""ingest: files, or rows of a program, to a store.
+"""Ingest files, or rows given in Python, into a store.
 
-job                its options
-run                the whole way
-hold_out           the rows that go to a test store, and shuffling
-distributed        one file a task on a cluster
-frames_and_arrays  data frames and arrays of a program
+options            the options of an ingest
+run                the whole ingest
+hold_out           the rows of a test store, and shuffling
+distributed        one file per task on a cluster
+frames_and_arrays  data frames and arrays given in Python
 describe           --describe, and schema files
 notices            label drift, lost precision, options without effect
 """
