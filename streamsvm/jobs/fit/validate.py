@@ -54,7 +54,7 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     limit = budget.memory_limit(job.memory)
     store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
     if job.validation is None and job.patience is not None:
-        raise UsageError("--patience needs scores on held-out rows", hint="give --validation too")
+        raise UsageError("--patience waits for scores on held-out rows", hint="give --validation too")
     if job.validation is None and job.score is not None:
         raise UsageError("--score is the metric for held-out rows, and there are none", hint="give --validation too")
     if job.validation is not None and store.facts.get("map") is not None:
