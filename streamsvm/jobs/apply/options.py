@@ -55,7 +55,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         super().__post_init__()
         if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
             raise UsageError(
-                "a .npy array holds only one of labels, decision values and probabilities",
+                "an array holds only one of labels, decision values and probabilities",
                 hint="write NAME.csv or NAME.parquet",
             )
         if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
