@@ -146,10 +146,10 @@ def _mnist(name: str, _variant: str, _directory: Path) -> Split:
 
 
 def _kdd99(name: str, variant: str, directory: Path) -> Split:
-    train = _table("kddcup.data_10_percent.gz", directory)
+    train = read_table("kddcup.data_10_percent.gz", directory)
     if variant == "100k":
         few = train.take(np.random.default_rng(0).permutation(len(train))[:100_000])
-        return _standardized(name, few, _table("corrected.gz", directory))
+        return _standardized(name, few, read_table("corrected.gz", directory))
     columns = [column.to_numpy() for column in train.columns]
     numbers = np.column_stack([c for k, c in enumerate(columns[:-1]) if k not in SYMBOLIC]).astype(np.float32)
     numbers -= numbers.min(0)
@@ -172,7 +172,8 @@ def _standardized(name: str, *tables: Any) -> Split:
     return Split(name, ((X - mean) / deviation), y, ((X_test - mean) / deviation), y_test)
 
 
-def _table(name: str, directory: Path) -> Any:
+def read_table(name: str, directory: Path) -> Any:
+    """Return a CSV file without a header as an Arrow table."""
     from pyarrow import csv
 
     return csv.read_csv(unpacked(name, directory), read_options=csv.ReadOptions(autogenerate_column_names=True))
