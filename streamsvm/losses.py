@@ -1,4 +1,4 @@
-"""Losses: records of plain functions that the compiled passes call, too.
+"""Loss functions with their conjugates: records of plain functions, which the compiled passes call as well.
 
 For P(w) = 1/2 ||w||^2 + sum_i C_i l(m_i), C_i = C s_i, the dual is
 
@@ -16,8 +16,8 @@ For classification l does not rise with m, and 0 <= a. For regression it rises o
 
     slope      m_i - 1 + conjugate_slope(a_i, C_i),        curvature      ||x_i||^2 + curvature(C_i).
 
-**Hinges** are one shape scaled: with margin k the loss is k (squared hinge: k^2) times that of margin 1 at m / k. Hence
-w is k times as large, and what is measured in margins (a width, a radius) has to be in units of ``threshold``.
+**Hinges** of margin k are the hinge of margin 1 scaled: the loss at m is k (squared hinge: k^2) times that of margin 1 at m / k. Hence
+the optimal w is k times as large, and widths and radii that are measured in margins are in units of ``threshold``.
 References: Hsieh et al., ICML 2008, (4)-(9); the Huber form: Chapelle, Neural Computation 2007, (2.4).
 
 **Regression losses** are 0 at m = 0. For one that is even in m the conjugate is even in a but for the term that all conjugates here begin with:
@@ -33,9 +33,9 @@ least for a prediction that is the quantile q of t, given x (Koenker and Bassett
 
 The conjugate of the **logistic loss** is an entropy (Yu, Huang and Lin, Machine Learning 85, 2011, (3)).
 
-``types.Loss`` says what each function returns; the contract suites hold every registered loss to it. Where C_i = 0 the row has no
-say, and none of the dual functions may be called. A record needs a field: numba cannot pass an empty one. A new loss is a record and a
-line in ``LOSSES``. A target of another kind also needs ``types.Layout.task`` (what a store holds), a kind of problem, and
+``types.Loss`` documents what each function returns; the contract suites test every registered loss against it. A row with C_i = 0 does
+not count, and none of the dual functions may be called for it. A record needs at least one field, since numba cannot pass an empty one.
+A new loss is a record and a line in ``LOSSES``. A target of another kind also needs ``types.Layout.task`` (what a store holds), a kind of problem, and
 ``compute.targets`` (what passes make of it).
 """
 
@@ -58,7 +58,7 @@ Quantile = Annotated[
     Option("Share of targets that should lie below the prediction; 0.5: the median.", bounds=Bounds(above=0, below=1)),
 ]
 MIN_THRESHOLD = 1e-3
-"""``threshold`` of a regression loss that has a cost from a residual of 0 on."""
+"""Least ``threshold`` of a regression loss: used where every residual other than 0 has a cost."""
 
 
 @saved_as("loss.hinge")
@@ -84,7 +84,7 @@ class Hinge(NamedTuple):
         return C
 
     def conjugate(self, a: float, C: float) -> float:
-        """(1 - margin) a."""
+        """Return (1 - margin) a."""
         return (1.0 - self.margin) * a
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -117,7 +117,7 @@ class SquaredHinge(NamedTuple):
         return -2.0 * max(0.0, self.margin - m)
 
     def second_derivative(self, m: float) -> float:
-        """At the margin, where there is none, that of the right side."""
+        """At the margin, where no second derivative exists: that of the right side."""
         return 2.0 if m < self.margin else 0.0
 
     def numeric(self) -> bool:
@@ -127,7 +127,7 @@ class SquaredHinge(NamedTuple):
         return float("inf")
 
     def conjugate(self, a: float, C: float) -> float:
-        """(1 - margin) a + a^2 / (4 C)."""
+        """Return (1 - margin) a + a^2 / (4 C)."""
         return (1.0 - self.margin) * a + 0.25 * a * a / C
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -268,7 +268,7 @@ class Logistic(NamedTuple):
         return 1.0 + math.log(a / (C - a)) / self.sharpness
 
     def curvature(self, C: float) -> float:
-        """The least of all a, in the middle of the box."""
+        """Return the smallest curvature over all a, which lies in the middle of the box."""
         return 4.0 / (self.sharpness * C)
 
     def smooth(self) -> bool:
@@ -306,7 +306,7 @@ class EpsilonInsensitive(NamedTuple):
         return C
 
     def conjugate(self, a: float, C: float) -> float:
-        """A + epsilon |a|."""
+        """Return a + epsilon |a|."""
         return a + self.epsilon * abs(a)
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -328,7 +328,7 @@ class EpsilonInsensitive(NamedTuple):
 
 @saved_as("loss.rounded_epsilon")
 class RoundedEpsilon(NamedTuple):
-    """0 up to |m| = inner, from there a parabola to |m| = outer, where its slope is 1, and then a line; -C <= a <= C.
+    """0 up to |m| = inner, a parabola from there to |m| = outer, where its slope reaches 1, then a line; -C <= a <= C.
 
     conjugate(a, C) = a + inner |a| + (outer - inner) / 2 a^2 / C. With kinks at epsilon and inner + outer = 2 epsilon it is the
     epsilon-insensitive loss beyond outer; where inner is 0 it may lie below by outer / 2 - epsilon.
@@ -399,7 +399,7 @@ class SquaredEpsilonInsensitive(NamedTuple):
         return float("inf")
 
     def conjugate(self, a: float, C: float) -> float:
-        """A + epsilon |a| + a^2 / (4 C)."""
+        """Return a + epsilon |a| + a^2 / (4 C)."""
         return a + self.epsilon * abs(a) + 0.25 * a * a / C
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -444,7 +444,7 @@ class Squared(NamedTuple):
         return float("inf")
 
     def conjugate(self, a: float, C: float) -> float:
-        """A + a^2 / (4 factor C)."""
+        """Return a + a^2 / (4 factor C)."""
         return a + 0.25 * a * a / (self.factor * C)
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -488,7 +488,7 @@ class Pinball(NamedTuple):
         return self.quantile * C
 
     def conjugate(self, a: float, C: float) -> float:
-        """A."""
+        """Return a."""
         return a
 
     def conjugate_slope(self, a: float, C: float) -> float:
@@ -575,9 +575,9 @@ def round_corners(loss: Loss, mu: float) -> Loss:
 
 
 def threshold(loss: Loss) -> float:
-    """Return the margin m from which on a row costs nothing (a = 0 is optimal where m - 1 + conjugate'(0) >= 0); inf where it always does.
+    """Return the margin m above which a row has no loss (a = 0 is optimal if m - 1 + conjugate'(0) >= 0); inf if it always has one.
 
-    For regression: how far off a prediction may be without a cost, at least ``MIN_THRESHOLD``, since targets have no unit of their own.
+    For regression: the largest residual without a loss, at least ``MIN_THRESHOLD``, since targets have no natural unit.
     """
     if loss.numeric():
         return max(MIN_THRESHOLD, math.fabs(1.0 - loss.conjugate_slope(0.0, 1.0)))
