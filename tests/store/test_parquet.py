@@ -188,6 +188,28 @@ def test_parquet_row_and_column_of_a_missing_value(tmp_path: Path) -> None:
         read(path)
 
 
+def test_parquet_integer_id_that_is_missing_is_refused_in_whatever_batch_it_is(tmp_path: Path) -> None:
+    rows, last = 70_000, 69_999
+    save(tmp_path / "a.parquet", id=[*range(last), None], a=[1.0, 2.0] * (rows // 2), y=[0, 1] * (rows // 2))
+    given: dict[str, Any] = {"label": "y", "id_column": "id"}
+    with pytest.raises(DataError, match=rf"row {rows}, column 'id': the id is missing") as caught:
+        sv.ingest(tmp_path / "a.parquet", tmp_path / "s.zarr", **given)
+    assert caught.value.code == "E-MISSING"
+    assert sv.ingest(tmp_path / "a.parquet", tmp_path / "s.zarr", on_bad_line="skip", **given).rows == last
+
+
+def test_parquet_ids_have_the_type_of_the_first_file(tmp_path: Path) -> None:
+    first, second = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    save(first, id=["u", None], a=[1.0, 2.0], y=[0, 1])
+    save(second, id=[3, 4], a=[1.0, 2.0], y=[0, 1])
+    given: dict[str, Any] = {"label": "y", "id_column": "id"}
+    sv.ingest([first, second], tmp_path / "s.zarr", **given)
+    assert pq.read_table(tmp_path / "s.zarr" / "ids.parquet").column("id").to_pylist() == ["u", "", "3", "4"]
+    with pytest.raises(DataError, match=r"a\.parquet row 1, column 'id': the id 'u' is no 64-bit integer") as caught:
+        sv.ingest([second, first], tmp_path / "t.zarr", **given)
+    assert caught.value.code == "E-DTYPE"
+
+
 class TestSeveralFiles:
     def test_parquet_files_are_matched_by_column_name(self, tmp_path: Path) -> None:
         """B25."""

@@ -89,6 +89,8 @@ RECORDED_MISSING_HINT = (
 )
 """The hint for rows to which a model is applied."""
 WEIGHT_HINT = "weights are numbers of 0 or more, one a row: correct them, or remove such rows"
+ID_HINT = "give every row an id, or leave such rows out with --on-bad-line skip"
+ID_TYPE_HINT = "write the ids of all files with one type"
 WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
@@ -376,13 +378,26 @@ def parse_labels(values: Arrow, name: str) -> Array:
     return as_labels(values.to_numpy(zero_copy_only=False), name)
 
 
-def parse_ids(values: Arrow) -> Array:
-    """Return a column of ids as int64, or as text in an array of objects; empty text for a missing id."""
-    if pa.types.is_integer(values.type) and not values.null_count and not pa.types.is_uint64(values.type):
-        return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    if pa.types.is_dictionary(values.type):
-        values = values.cast(values.type.value_type)
-    return pc.fill_null(to_text(values), "").to_numpy(zero_copy_only=False)
+def parse_ids(values: Arrow, name: str, *, as_text: bool) -> Array:
+    """Return a column of ids as int64, or ``as_text`` in an array of objects, with empty text for a missing id.
+
+    Raises BadCell for a missing id among integers, which have no empty value, and for text.
+    """
+    if as_text:
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        return pc.fill_null(to_text(values), "").to_numpy(zero_copy_only=False)
+    if values.null_count:
+        raise BadCell(_first_missing(values), name, "E-MISSING", "the id is missing", ID_HINT)
+    if len(values) and not is_integer_id(values):
+        shown = quote(values[0].as_py())
+        raise BadCell(0, name, "E-DTYPE", f"the id {shown} is no 64-bit integer, as those before it are", ID_TYPE_HINT)
+    return values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+
+
+def is_integer_id(values: Arrow) -> bool:
+    """Return whether ids are kept as int64; text otherwise."""
+    return bool(pa.types.is_integer(values.type) and not pa.types.is_uint64(values.type))
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -23,6 +23,7 @@ from streamsvm.rows import CSR, Dense, Float32, Rows, row_where
 from streamsvm.store.sources.cell_parsing import (
     EPOCH,
     FIRST_SECOND,
+    ID_HINT,
     ISO,
     LAST_SECOND,
     MISSING_HINT,
@@ -38,6 +39,7 @@ from streamsvm.store.sources.cell_parsing import (
     check_numbers,
     count_years,
     has_other_zone,
+    is_integer_id,
     is_text,
     parse_amounts,
     parse_amounts_or_null,
@@ -104,11 +106,19 @@ class TableEncoder:
         self._parsed_columns = {c.name for c in schema.columns if c.kind in (*SINGLE, *CALENDAR)}
         """Columns in which words for a missing number count as missing."""
         self._notices = notices
+        self._ids_are_text: bool | None = None
+        """Whether ids are text; None before the first batch."""
         self._split = Split.of(schema, options)
         self._values = {c.name: pa.array(c.values, pa.string()) for c in schema.columns if c.kind == CATEGORY}
         self._trims = {name for name, values in self._values.items() if _differ_when_trimmed(values)}
         """Categories whose values are compared without the blanks around them, because no two differ by these alone."""
         self._idf = {name: counts.idf() for name, counts in schema.documents.items()}
+
+    def _parse_ids(self, values: pa.Array, name: str) -> Array:
+        """Return the ids of a batch, of the type of those of the first batch: a file of ids has one type."""
+        if self._ids_are_text is None:
+            self._ids_are_text = not is_integer_id(values)
+        return parse_ids(values, name, as_text=self._ids_are_text)
 
     def encode(self, table: pa.RecordBatch) -> Batch:
         """Encode one batch of rows, without those that lack a label if options say so. Raises BadCell."""
@@ -117,7 +127,7 @@ class TableEncoder:
             table = self._null_out_words(table)
             X = self._sparse(table) if self.schema.sparse else self._dense(table)
             weight = None if weight_column is None else parse_weights(table.column(weight_column), weight_column)
-            ids = None if id_column is None else parse_ids(table.column(id_column))
+            ids = None if id_column is None else self._parse_ids(table.column(id_column), id_column)
             split = None if self._split is None else split_of(table.column(self._split.column), self._split)
             if label is None:
                 return Batch(X, np.empty(0), weight, ids, split)
@@ -356,7 +366,7 @@ def find_bad_cells(
     """Return the first bad cell of each row that cannot be encoded, by row.
 
     Bad cells are features that cannot be parsed or must not be missing (checked if ``features``), invalid weights, and
-    missing labels and groups.
+    missing labels, groups and ids that are integers.
     """
     cells: dict[int, BadCell] = {}
 
@@ -377,6 +387,9 @@ def find_bad_cells(
     if schema.weight is not None:
         is_bad = are_invalid_weights(table.column(schema.weight))
         add_cells(is_bad, schema.weight, "E-RANGE", "{} is no weight", WEIGHT_HINT)
+    if schema.id_column is not None and is_integer_id(table.column(schema.id_column)):
+        is_missing = table.column(schema.id_column).is_null().to_numpy(zero_copy_only=False)
+        add_cells(is_missing, schema.id_column, "E-MISSING", MISSING_TEXT, ID_HINT)
     for required in (schema.split, None if options.missing_label == "skip" else schema.label):
         if required is not None:
             is_missing = table.column(required).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)

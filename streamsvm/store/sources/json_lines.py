@@ -284,4 +284,4 @@ def _noun(kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_boolean(kind):
         return "true or false"
-    return "a whole number, as before," if pa.types.is_integer(kind) else "a number"
+    return "a whole number as before" if pa.types.is_integer(kind) else "a number"
