@@ -190,7 +190,8 @@ def test_parquet_row_and_column_of_a_missing_value(tmp_path: Path) -> None:
 
 def test_parquet_integer_id_that_is_missing_is_refused_in_whatever_batch_it_is(tmp_path: Path) -> None:
     rows, last = 70_000, 69_999
-    save(tmp_path / "a.parquet", id=[*range(last), None], a=[1.0, 2.0] * (rows // 2), y=[0, 1] * (rows // 2))
+    columns = {"id": [*range(last), None], "a": [1.0, 2.0] * (rows // 2), "y": [0, 1] * (rows // 2)}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     given: dict[str, Any] = {"label": "y", "id_column": "id"}
     with pytest.raises(DataError, match=rf"row {rows}, column 'id': the id is missing") as caught:
         sv.ingest(tmp_path / "a.parquet", tmp_path / "s.zarr", **given)
