@@ -19,7 +19,7 @@ import numpy as np
 from streamsvm import model as models
 from streamsvm import store as stores
 from streamsvm.aliases import ByName
-from streamsvm.api.wording import python_words
+from streamsvm.api.wording import format_call, python_words
 from streamsvm.errors import InterruptedRun, UsageError
 from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
@@ -73,7 +73,7 @@ def place_ingest_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
         weight = None
     elif weight is not None:
         del given["weight"]
-    action = _choose_action(X, y, weight)
+    action = _choose_action(X, y, weight, partial(format_call, "ingest", (y, weight), None))
     if action is not None:
         given["sources"] = ()
     elif y is not None or weight is not None:
@@ -81,7 +81,8 @@ def place_ingest_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
     yield given, action
 
 
-def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
+def _choose_action(X: Any, y: Any, weight: Any, call: Callable[..., str] | None = None) -> Action | None:
+    """Return the function that ingests rows of a program; None for files. ``call``: see ``ingest_given``."""
     kind = kind_of(X)
     if kind is RowKind.FILES:
         return None
@@ -91,7 +92,7 @@ def _choose_action(X: Any, y: Any, weight: Any) -> Action | None:
 
     X = np.asarray(X) if isinstance(X, list | tuple) else X
     check_readable(X)
-    return partial(ingest_given, X, y, weight)
+    return partial(ingest_given, X, y, weight, call=call)
 
 
 def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> JobResult:
@@ -235,10 +236,7 @@ def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Acti
             return
         check_readable(X)
         given["store"] = Path(folder) / "rows.zarr"
-        ingest_rows = _choose_action(X, y, weight)
-        assert ingest_rows is not None
-        raw = kind_of(X) in TABLES and (y is None or isinstance(y, str))
-        yield given, partial(_train_on_rows, step, ingest_rows, raw)
+        yield given, partial(_train_on_rows, step, (X, y, weight))
 
 
 def _name_columns(path: Path, y: Any, weight: Any) -> ByName:
@@ -259,11 +257,18 @@ def _is_stored(path: Path) -> bool:
     return is_store(path)
 
 
-def _train_on_rows(step: str, ingest_rows: Action, raw: bool, job: Any, report: Report) -> JobResult:
-    """Store rows of a program and train on them; ``raw``: they are a table with its labels in it, and not arrays."""
+def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Report) -> JobResult:
+    """Store rows of a program and train on them: a table with its labels in it as files of a table, others as arrays.
+
+    ``rows``: the rows, their labels and their weights.
+    """
     from streamsvm.jobs.fit.files import fit_rows
     from streamsvm.jobs.tune.files import tune_rows
 
+    X, y, weight = rows
+    raw = kind_of(X) in TABLES and (y is None or isinstance(y, str))
+    ingest_rows = _choose_action(X, y, weight, partial(format_call, step, (y, weight), job))
+    assert ingest_rows is not None
     train = fit_rows if step == "fit" else tune_rows
     return train(job, ingest_rows, report, table=raw)
 

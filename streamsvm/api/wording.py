@@ -4,22 +4,29 @@ from __future__ import annotations
 
 import re
 import shlex
+import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
+from pathlib import Path
+from typing import Any
 
-from streamsvm.config.options import Field, options_of, parse
-from streamsvm.config.settings import STEPS
+from streamsvm.config.options import Checked, Field, OptionValue, field_values, options_of, parse
+from streamsvm.config.settings import STEPS, is_stated
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.registry import load
 
-OPTION_IN_TEXT = re.compile(r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'|[^\s;:()"']+))?""", re.IGNORECASE)
-COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|ingest) (.+)$")
+OPTION_IN_TEXT = re.compile(
+    r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'(?:=[\w-]+)?|[^\s;:()"']+))?""", re.IGNORECASE
+)
+COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|tune|ingest) (.+)$")
 """A command at the end of a message."""
 COMMAND_NAME = re.compile(rf"(?<!: )'?\bstreamsvm (plan|{'|'.join(STEPS)})( --help)?\b(?! -| \w+ [A-Z])'?")
 """The name of a command in a sentence, and not a command to be typed."""
 STORE_FIT = "streamsvm.jobs.fit.options:FitJob"
 HELP_OF_SETTINGS = "'streamsvm fit --help-solver', --help-loss, --help-kernel"
+TEMPORARY = "streamsvm-"
+"""How the names of temporary folders begin."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -74,6 +81,8 @@ def _split_value(field: Field, text: str) -> tuple[str, str]:
     after = text[len(bare) :]
     if not bare or bare.lower() in WORDS:
         return "", f" {text}" if text else ""
+    if bare[0] == "'" and not bare.endswith("'"):  # 'a column'=KIND of a shell
+        return repr(bare.replace("'", "")), after
     if bare[0] in "'\"" or PLACEHOLDER.fullmatch(bare):
         return bare, after
     try:
@@ -130,6 +139,37 @@ def to_call(text: str) -> str | None:
     return f"{text[: found.start()]}sv.{step}({', '.join([files, repr(paths[-1]), *options])})"
 
 
+def format_call(step: str, beside: tuple[Any, Any], asked: Checked | None, job: Checked, **changed: OptionValue) -> str:
+    """Return the call that runs a job on a table of a program, with some fields ``changed``.
+
+    ``beside``: the labels and weights that were given with the table, or the names of their columns. ``asked``: the job
+    of the call, where it is not ``job``, the ingest of the table.
+    """
+    from streamsvm.jobs.ingest.frames_and_arrays import BESIDE
+
+    named = STEPS[step].positional
+    given = {name for name, value in zip(BESIDE, beside, strict=True) if value is not None}
+    values = field_values(asked or job, (field.name for field in STEPS[step].fields)) | changed
+    output, words = Path(str(values[named[-1]])), ["frame"]
+    if step == "ingest" and _is_temporary(output) and changed.keys() == {"missing"}:
+        return f"missing={changed['missing']!r}"  # of an estimator, which has this option too
+    if step == "ingest" or not _is_temporary(output):
+        words.append(repr(output.name if _is_temporary(output) else str(output)))
+    for name, value in zip(BESIDE, beside, strict=True):
+        if name in given:
+            words.append(f"{BESIDE[name]}={value!r}" if isinstance(value, str) else f"{BESIDE[name]}={BESIDE[name]}")
+    for field in STEPS[step].fields:
+        value = values[field.name]
+        if field.name not in {*named, *given} and is_stated(field, value):
+            words.append(f"{field.key}={list(value) if isinstance(value, tuple) else value!r}")
+    return f"sv.{step}({', '.join(words)})"
+
+
+def _is_temporary(path: Path) -> bool:
+    """Return whether a path is in a folder that is removed, so that a call does not name it."""
+    return path.parent.name.startswith(TEMPORARY) and path.parent.parent == Path(tempfile.gettempdir())
+
+
 @contextmanager
 def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
     """Spell options in the errors that are raised within as parameters of Python; see ``to_python``."""
@@ -143,3 +183,6 @@ def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[
 def respell(error: StreamSVMError, step: str, names: Mapping[str, str] | None = None) -> None:
     """Spell options in an error as parameters of Python; see ``to_python``."""
     error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))
+    lines = [to_python(line, step, names) for line in getattr(error, "__notes__", ())]
+    if lines:
+        error.__notes__ = [line.replace("the command below", "the call below") for line in lines]

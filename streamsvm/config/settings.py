@@ -264,7 +264,7 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     values = field_values(job, (field.name for field in fields)) | changed
     words = ["streamsvm", name]
     for field in fields:
-        if field.name not in step.positional and _is_stated(field, values[field.name]):
+        if field.name not in step.positional and is_stated(field, values[field.name]):
             words += _format_option(field, values[field.name])
     positional = [str(word) for place in step.positional for word in _as_tuple(values.get(place, ()))]
     if any(word.startswith("-") for word in positional):
@@ -272,7 +272,7 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     return shlex.join([*words, *positional])
 
 
-def _is_stated(field: Field, value: OptionValue) -> bool:
+def is_stated(field: Field, value: OptionValue) -> bool:
     """Return whether a value has to be stated: it is neither absent nor the default."""
     default = field.default
     if isinstance(default, dataclasses.Field):

@@ -231,13 +231,14 @@ class ScalingOptions(Checked):
     ] = None
 
 
+LOSS = Option("Loss of a row, as a function of its margin.", "model", choices=LOSSES)
+
+
 @option_group
 class ModelOptions(ScalingOptions):
     """The objective: loss, constant feature, classes and their weights."""
 
-    loss: Annotated[str, Option("Loss of a row, as a function of its margin.", "model", choices=LOSSES)] = (
-        "squared_hinge"
-    )
+    loss: Annotated[str, LOSS] = "squared_hinge"
     loss_options: Annotated[
         dict[str, float], Option("Settings of the loss, by name.", "model", choices=LOSSES, settings_of="loss")
     ] = field(default_factory=dict)

@@ -302,7 +302,7 @@ def describe_decisions(job: FilesJob, cached: CachedRows) -> Iterator[str]:
     if filled := noticed.get(FILLED):
         yield f"missing values: {filled} {_describe_filling(job, asked)}"
     if unlabeled := noticed.get(UNLABELED):
-        yield f"labels: {unlabeled} rows without one are left out; --missing-label error refuses them"
+        yield f"labels: {unlabeled} rows without one are left out; {_describe_labels(asked)}"
     if rejected := cached.facts.get("rejected"):
         undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
         yield f"bad lines: {rejected} are left out, listed in {rejects_path(asked.store)}{undo}"
@@ -317,7 +317,7 @@ def describe_defaults(job: FilesJob, asked: IngestJob, *, table: bool) -> Iterat
     if asked.missing != ERROR:
         yield f"missing values: {_describe_filling(job, asked)}"
     if table and asked.missing_label == SKIP:
-        yield "labels: rows without one are left out; --missing-label error refuses them"
+        yield f"labels: rows without one are left out; {_describe_labels(asked)}"
     if asked.on_bad_line == SKIP:
         undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
         yield f"bad lines: up to {asked.max_bad} of all are left out, and listed in {rejects_path(asked.store)}{undo}"
@@ -332,6 +332,10 @@ def _describe_filling(job: FilesJob, asked: IngestJob) -> str:
     if asked.missing == INDICATOR:
         done = "filled with 0 and marked by columns of their own"
     return done + ("; --missing error, mean or zero does otherwise" if job.missing is None else "")
+
+
+def _describe_labels(asked: IngestJob) -> str:
+    return "--missing-label error " + ("counts them as bad lines" if asked.on_bad_line == SKIP else "refuses them")
 
 
 def _describe_hold_out(job: FilesJob) -> str:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shlex
 import shutil
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
+import pyarrow as pa
 import pytest
 import zarr
 from click.testing import CliRunner, Result
@@ -383,3 +387,144 @@ def test_search_is_the_same_on_a_file_and_a_frame(table: Path) -> None:
     of_frame = sv.tune(clean, y="left", **options)
     assert of_file.best.C == of_frame.best.C
     assert of_file.best.score == of_frame.best.score
+
+
+FRAMES: dict[str, Callable[[Any], Any]] = {
+    "pandas": lambda frame: frame,
+    "polars": pl.from_pandas,
+    "lazy polars": lambda frame: pl.from_pandas(frame).lazy(),
+    "a reader of Arrow": lambda frame: pa.Table.from_pandas(frame, preserve_index=False).to_reader(),
+}
+
+
+@pytest.mark.parametrize("kind", FRAMES)
+def test_all_problems_of_a_frame_are_told_at_once_with_a_call_that_takes_it(kind: str, tmp_path: Path) -> None:
+    rows = 120
+    table = pd.DataFrame(
+        {
+            "Unnamed: 0": range(rows),
+            "age": np.arange(rows) % 40 / 2,
+            "day": [f"2020-01-{k % 28 + 1:02d}" for k in range(rows)],
+        }
+    )
+    table["left"] = ["yes", "no"] * (rows // 2)
+    table.loc[5:9, "age"], table.loc[20, "age"] = np.nan, np.inf
+    table.loc[30, "day"], table.loc[40:41, "left"] = "2020-02-31", None
+    store = tmp_path / "s.zarr"
+    with pytest.raises(sv.DataError) as caught:
+        sv.ingest(FRAMES[kind](table), store, y="left", max_bad="5%")
+    told = "\n".join(caught.value.__notes__)
+    for part in ("Unnamed: 0", "no value", "infinite", "no date: '2020-02-31'", "no label", "missing='indicator'"):
+        assert part in told
+    call = caught.value.hint.partition("is read by: ")[2]
+    assert eval(call, {"sv": sv, "frame": FRAMES[kind](table)}).rows == rows - 4
+    with pytest.raises(sv.DataError) as caught:
+        sv.fit(FRAMES[kind](table), y="left", max_bad="5%", missing="error", on_bad_line="error")
+    call = caught.value.hint.partition("is read by: ")[2]
+    assert call.startswith("sv.fit(frame, y='left', missing='indicator', on_bad_line='skip'")
+    assert eval(call, {"sv": sv, "frame": FRAMES[kind](table)}).certified
+
+
+def test_labels_beside_a_frame_with_a_column_of_their_name_are_refused() -> None:
+    frame = pd.DataFrame({"x": range(20), "y": [0, 1] * 10})
+    with pytest.raises(sv.DataError, match="has a column 'y'"):
+        sv.fit(frame, y=np.array([0, 1] * 10))
+
+
+def test_raw_tables_hold_values_of_several_lines_addresses_and_versions(tmp_path: Path) -> None:
+    rows = "".join(
+        f'"line {k % 3}\nof ""two""",10.{k % 5}.200.{k % 7},1.2.{k % 4},{k},{"ab"[k % 2]}\n' for k in range(300)
+    )
+    path = tmp_path / "t.csv"
+    path.write_text(f"note,ip,version,n,y\n{rows}")
+    found = sv.fit(path, tmp_path / "m.ssvm", label="y")
+    assert any("over several lines" in notice for notice in found.notices)
+    facts = sv.open_store(tmp_path / "t.csv.zarr").facts
+    assert facts["sources"][0]["rows"] == 300
+    assert {'note=line 0\nof "two"', "ip=10.0.200.0", "version=1.2.3"} <= set(facts["names"])
+    assert sv.predict(found, str(path), tmp_path / "p.csv").rows == 300
+    with pytest.raises(sv.DataError, match="a quote is opened"):
+        sv.ingest(path, tmp_path / "s.zarr", label="y", multiline=False)
+
+
+@pytest.fixture(scope="module")
+def ugly(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """A table of which every default decides something, and what a fit of it says."""
+    path = tmp_path_factory.mktemp("ugly") / "t.csv"
+    rows = [
+        f'{k},{"" if k % 9 == 4 else k % 40},{"bad" if k == 77 else k % 6 + 0.5},{k % 7 + 1:05d},"a {k % 3}\nb",'
+        f"{'' if k in {20, 21} else 'ny'[k % 40 > 20]}\n"
+        for k in range(240)
+    ]
+    path.write_text(",age,size,zip,note,y\n" + "".join(rows))
+    done = run("fit", path, path.with_name("m.ssvm"), "--label", "y")
+    assert done.exit_code == 0, done.output
+    return path, done.output
+
+
+UNDONE: dict[str, tuple[list[str], Callable[[Path, Result], bool]]] = {
+    "--missing": (["mean"], lambda _, done: "filled: mean" in done.output),
+    "--missing-label": (["error"], lambda _, done: "rows without" not in done.output and "bad lines: 3" in done.output),
+    "--on-bad-line": (["error"], lambda _, done: done.exit_code == 65 and "found 'bad'" in done.output),
+    "--test-fraction": (
+        ["0"],
+        lambda place, done: "were held out" not in done.output and not [*place.glob("*.test.*")],
+    ),
+    "--no-standardize": (
+        [],
+        lambda place, _: not json.loads((place / "m.ssvm.run" / "job.json").read_text())["standardize"],
+    ),
+    "--cache": (
+        ["kept.zarr"],
+        lambda place, _: {path.name for path in place.glob("*.zarr")} == {"kept.zarr", "kept.test.zarr"},
+    ),
+    "--report": (["none"], lambda place, _: not [*place.glob("*.html")]),
+    "--no-multiline": ([], lambda _, done: done.exit_code == 65 and "a quote is opened" in done.output),
+    "--column": (
+        ["zip=number,=number"],
+        lambda _, done: "'zip'" not in done.output and "row numbers" not in done.output,
+    ),
+}
+"""By option: a value that undoes a default, and whether it has."""
+
+
+@pytest.mark.parametrize("option", UNDONE)
+def test_decision_about_a_raw_table_is_undone_by_the_option_that_its_line_names(
+    ugly: tuple[Path, str], option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, said = ugly
+    values, is_undone = UNDONE[option]
+    assert set(re.findall(r"; (--[a-z-]+)", said)) == set(UNDONE)
+    monkeypatch.chdir(tmp_path)
+    done = run("fit", path, "m.ssvm", "--label", "y", option, *values)
+    assert is_undone(tmp_path, done), done.output
+
+
+def test_plan_of_a_raw_table_names_the_options_that_undo_what_is_decided(
+    ugly: tuple[Path, str], tmp_path: Path
+) -> None:
+    path, _ = ugly
+    planned = run("plan", path, "--label", "y", "--cache", tmp_path / "none.zarr").output
+    of_columns, given = {"--column", "--no-multiline"}, {"--cache"}  # these are in the table of columns
+    assert set(re.findall(r"; (--[a-z-]+)", planned)) >= set(UNDONE) - of_columns - given
+
+
+def test_numbers_to_predict_are_read_as_they_are_written_and_have_a_loss_of_their_own(tmp_path: Path) -> None:
+    """A file of a country with decimal commas: semicolons, times of day, words for a missing value, and one mistake."""
+    path, rows = tmp_path / "t.csv", 160
+    lines = [
+        f"{k // 60 % 24:02d}:{k % 60:02d};{k % 9},{k % 10}25;{'oops' if k == 99 else f'{2 * (k % 9)},125'}"
+        for k in range(rows)
+    ]
+    path.write_text("at;x;target\n" + "\n".join(lines) + "\n")
+    found = sv.fit(path, tmp_path / "m.ssvm", label="target", task="regression")
+    assert found.evaluation is not None
+    assert (found.evaluation.evaluation.R2 or 0) > 0.9
+    assert found.model.provenance["settings"]["loss"] == "squared"
+    assert sv.open_store(tmp_path / "t.csv.zarr").facts["rejected"] == 1
+    assert sv.evaluate(found, str(path), on_bad_line="skip").evaluation.target_mean == pytest.approx(8, abs=1)
+    money = pd.DataFrame({"x": range(200), "price": [f"${1000 + k:,}.50" for k in range(200)]})
+    money.loc[50, "price"] = "ask"
+    priced = sv.fit(money, y="price", task="regression").evaluation
+    assert priced is not None
+    assert (priced.evaluation.R2 or 0) > 0.9

@@ -23,7 +23,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Float32, Float64, Rows, row_count, to_matrix
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.arrays import LabeledArray, OpenArraySource
-from streamsvm.store.sources.data_frames import dask_blocks_of, numbers_of, table_source
+from streamsvm.store.sources.data_frames import dask_blocks_of, numbers_of, table_opener
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.preprocessing import Filling, filling_from
 
@@ -88,7 +88,7 @@ def _iterate_table(model: Model, X: Any) -> Iterator[Rows]:
         return
     options = source_options(model, UNLABELED)
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory:
-        source = table_source(X, options, lambda: Path(directory))
+        source = table_opener(X, lambda: Path(directory))(options)
         yield from (batch.X for batch in rows_of_source(model, source, "X", options.rejects))
 
 

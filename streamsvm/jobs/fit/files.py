@@ -57,7 +57,8 @@ def fit_cached(
     asked: FitFilesJob, cached: CachedRows, report: Report = silent, executor: Executor | None = None
 ) -> FitResult:
     """Fit the rows of files, which lie in a store, and evaluate the model on those that were held out."""
-    report({"event": "files", "decided": [*describe_decisions(asked, cached), *_describe_page(asked, cached)]})
+    decided = [*describe_decisions(asked, cached), *(describe_page(asked) if cached.kept else ())]
+    report({"event": "files", "decided": decided})
     job = replace(asked, report=page_of(asked)) if cached.kept else asked
     given = job if cached.kept else None  # rows of a program are not there again
     of_store = job_of_cache(job, cached)
@@ -115,9 +116,10 @@ def page_of(job: FitFilesJob) -> str | None:
     return None if job.report == NO_PAGE else job.report
 
 
-def _describe_page(job: FitFilesJob, cached: CachedRows) -> Iterator[str]:
-    if job.report is None and cached.kept:
-        yield f"page: drawn in {page_of(job)}; --report none draws none"
+def describe_page(job: FitFilesJob) -> Iterator[str]:
+    """Yield a line about the page of a fit of files, unless the user has decided about it."""
+    if job.report is None:
+        yield f"page: drawn in {page_of(job) if job.model else 'MODEL.html'}; --report none draws none"
 
 
 def _idle_on_stores() -> Mapping[str, Sequence[str]]:

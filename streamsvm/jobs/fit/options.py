@@ -32,7 +32,15 @@ from streamsvm.jobs.common_options import (
     Tolerance,
     check_score,
 )
-from streamsvm.jobs.ingest.options import NO_PAGE, STANDARDIZED_FILES, STORE_OR_FILES, FilesOptions, are_files
+from streamsvm.jobs.ingest.options import (
+    LOSS_OF_TARGET,
+    NO_PAGE,
+    STANDARDIZED_FILES,
+    STORE_OR_FILES,
+    FilesOptions,
+    are_files,
+    choose_loss,
+)
 
 NO_CALIBRATION = "none"
 """The other way to say that a model is to have no probabilities."""
@@ -317,6 +325,7 @@ class FitFilesJob(FitJob, FilesOptions):
         None
     )
     standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
+    loss: Annotated[str | None, LOSS_OF_TARGET] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         """Check the options, also those of the ingest; raises UsageError."""
@@ -338,4 +347,5 @@ class FitFilesJob(FitJob, FilesOptions):
         values = field_values(self, (field.name for field in options_of(FitJob)))
         standardize = table if self.standardize is None else self.standardize
         page = None if self.report == NO_PAGE else self.report
-        return FitJob(**{**values, "store": str(store), "standardize": standardize, "report": page})
+        decided = {"loss": choose_loss(self.loss, store), "standardize": standardize, "report": page}
+        return FitJob(**{**values, **decided, "store": str(store)})

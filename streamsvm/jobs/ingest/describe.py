@@ -24,7 +24,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.outputs import SCHEMA, SCHEMA_HEADER, Output, claim, output_path
-from streamsvm.store.sources import form_of, open_source
+from streamsvm.store.sources import Source, SourceOptions, form_of, open_source
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.description import (
     MOST_BAD,
@@ -40,6 +40,7 @@ from streamsvm.store.sources.table import TableSource
 from streamsvm.types import Report
 
 Command = Callable[..., str]
+OpenRows = Callable[[SourceOptions], Source]
 EXPLAINED = ("E-MISSING", "E-PARSE", "E-LABEL", "E-NONFINITE", "E-RANGE", "E-DTYPE", BAD_LINES)
 """The codes of errors for values that are not in order."""
 MOST_ROWS = 1_000_000
@@ -76,10 +77,13 @@ class DescribeResult(JobResult):
         return {"columns": columns, "schema_file": path, "command": self.command}
 
 
-def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = None) -> DescribeResult:
+def describe(
+    job: IngestJob, write: Path | None = None, most_rows: int | None = None, opened: OpenRows | None = None
+) -> DescribeResult:
     """Read the sources of an ingest once and describe their columns; write a schema file where that is wanted.
 
-    ``most_rows``: how many of the first rows are enough; None: all are read.
+    ``most_rows``: how many of the first rows are enough; None: all are read. ``opened`` opens rows of a program, which
+    have no files.
 
     Raises UsageError for sources without named columns, what reading them raises, ExistsError.
     """
@@ -96,10 +100,10 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
         max_census_rows=most_rows,
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
-    if form_of(job.sources, stated.format) == "jsonl":
+    if opened is None and form_of(job.sources, stated.format) == "jsonl":
         # its lines are not read one by one where all of them must be in order; what is missing makes no line bad
         options = replace(options, on_bad_line="skip", missing="zero")
-    source = open_source(job.sources, options)
+    source = open_source(job.sources, options) if opened is None else opened(options)
     if not isinstance(source, TableSource):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
@@ -107,7 +111,7 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
     options = replace(options, missing=stated.missing, offsets=offsets, on_bad_line=stated.on_bad_line)
     options.rejects.clear()  # of the rows that were read to plan the columns
     found = describe_columns(source, options, most_rows)
-    if options.rejects.count:
+    if options.rejects.count and found:
         first, count = options.rejects.lines[0][3], options.rejects.count
         lines = Problem("lines", "unreadable", count, first, refused=stated.on_bad_line == "error")
         found[0] = replace(found[0], problems=(*found[0].problems, lines))
@@ -122,21 +126,25 @@ def describe(job: IngestJob, write: Path | None = None, most_rows: int | None = 
         changes["label"] = label
         if any(column.name == label and column.missing for column in found):
             changes["missing_label"] = "skip"
-    store = job.store if str(job.store) != NO_STORE else Path(f"{job.sources[0].name.partition('.')[0]}.zarr")
+    store = job.store
+    if str(store) == NO_STORE:
+        store = Path(f"{job.sources[0].name.partition('.')[0]}.zarr")
     command = format_command("ingest", replace(job, store=store), **changes) if changes else ""
     return DescribeResult(tuple(found), path, tuple(list_problems(found, changes)), command, notices=asked)
 
 
-def add_problems(error: DataError, job: IngestJob, report: Report, command: Command) -> None:
+def add_problems(
+    error: DataError, job: IngestJob, report: Report, command: Command, opened: OpenRows | None = None
+) -> None:
     """Look for all that is not in order in the table of an ingest that ended with an error, where there is more than
     that: report a table of it, and name in the error's hint the command that takes the table as it is.
 
-    ``command`` makes the command of some changed options.
+    ``command`` makes the command, or the call, of some changed options; ``opened`` as for ``describe``.
     """
     if error.code not in EXPLAINED or job.cluster or job.repair or STANDARD_INPUT in map(str, job.sources):
         return
     try:
-        found = describe(job, most_rows=MOST_ROWS)
+        found = describe(job, most_rows=MOST_ROWS, opened=opened)
     except StreamSVMError:
         return  # the first error says enough
     refused = [problem for column in found.columns for problem in column.problems if problem.refused]

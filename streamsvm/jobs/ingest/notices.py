@@ -76,7 +76,7 @@ def drift_warning(manifest: Manifest) -> list[str]:
     if drift <= DRIFT + chance:
         return []
     shown = f"the share of a class in a chunk is up to {100 * drift:.0f} % away from its share in all rows"
-    return [f"{shown}: most solvers then need more passes; ingest with --shuffle"]
+    return [f"{shown}: most solvers then need more passes; --shuffle stores the rows in random order"]
 
 
 def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:

@@ -9,17 +9,26 @@ from typing import Annotated
 
 from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Bounds, Option, field_values, option_group, options_of
-from streamsvm.errors import UsageError, quote
+from streamsvm.errors import StreamSVMError, UsageError, quote
 from streamsvm.input_files import is_there
 from streamsvm.jobs.common_options import (
     CHUNK,
     CHUNK_BYTES,
+    LOSS,
     STANDARDIZE,
     ClusterOptions,
     MemoryOptions,
     NewStoreOptions,
 )
-from streamsvm.store.sources.options import MISSING, MISSING_LABEL, ON_BAD_LINE, TABLES, ReadOptions, SourceOptions
+from streamsvm.store.sources.options import (
+    MISSING,
+    MISSING_LABEL,
+    MULTILINE,
+    ON_BAD_LINE,
+    TABLES,
+    ReadOptions,
+    SourceOptions,
+)
 from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 
@@ -100,6 +109,7 @@ STORE_OR_FILES = Option(
     metavar="STORE|FILE",
 )
 MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
+LOSS_OF_TARGET = replace(LOSS, default="squared_hinge; squared for numbers to predict")
 STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
 BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
 
@@ -127,6 +137,8 @@ class FilesOptions(RowsOptions):
             default="0.1",
         ),
     ] = None
+    # None: by the first rows
+    multiline: Annotated[bool | None, replace(MULTILINE, default="if those of the first rows do")] = None
     # None: by the kind of files
     missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
@@ -149,6 +161,19 @@ class FilesOptions(RowsOptions):
             sources=tuple(sources),
             store=store,
         )
+
+
+def choose_loss(stated: str | None, store: Path | str) -> str:
+    """Return the loss of a job: the one that is stated, or the usual one for classes, or for numbers to predict."""
+    if stated is not None:
+        return stated
+    from streamsvm.store import open_store
+
+    try:
+        numeric = open_store(Path(store)).layout.numeric
+    except StreamSVMError:  # which the job raises
+        numeric = False
+    return "squared" if numeric else "squared_hinge"
 
 
 def are_files(name: str, more: Sequence[str]) -> bool:
@@ -275,6 +300,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
             recognize=self.recognize,
             split_by=self.split_by,
             split_after=self.split_after,
+            numeric=self.task == REGRESSION,
         )
 
     def test_path(self) -> Path:

@@ -30,7 +30,15 @@ from streamsvm.jobs.common_options import (
     Tolerance,
     check_score,
 )
-from streamsvm.jobs.ingest.options import NO_PAGE, STANDARDIZED_FILES, STORE_OR_FILES, FilesOptions, are_files
+from streamsvm.jobs.ingest.options import (
+    LOSS_OF_TARGET,
+    NO_PAGE,
+    STANDARDIZED_FILES,
+    STORE_OR_FILES,
+    FilesOptions,
+    are_files,
+    choose_loss,
+)
 
 GRID, RANDOM, HALVING = SEARCHES = ("grid", "random", "halving")
 """How points are chosen (``tune.search``)."""
@@ -169,6 +177,7 @@ class TuneFilesJob(TuneJob, FilesOptions):
         None
     )
     standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
+    loss: Annotated[str | None, LOSS_OF_TARGET] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
         """Check the options, also those of the ingest; raises UsageError."""
@@ -190,4 +199,5 @@ class TuneFilesJob(TuneJob, FilesOptions):
         values = field_values(self, (field.name for field in options_of(TuneJob)))
         standardize = table if self.standardize is None else self.standardize
         page = None if self.report == NO_PAGE else self.report
-        return TuneJob(**{**values, "store": str(store), "standardize": standardize, "report": page})
+        decided = {"loss": choose_loss(self.loss, store), "standardize": standardize, "report": page}
+        return TuneJob(**{**values, **decided, "store": str(store)})

@@ -45,6 +45,7 @@ WORDS = (
 NUMBER_WORDS = ("-", "--", ".", "..", "na", "none")
 """Words for a missing value in columns of numbers, amounts, dates, yes and no; in columns of text they are values."""
 _NOT_A_NUMBER = re.compile(r"[+-]?nan", re.IGNORECASE | re.ASCII)
+PLAIN_NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 CURRENCIES = r"(?:[$€£¥₹]|USD|EUR|GBP|CHF|JPY)"
 AMOUNT = rf"^\(?[+-]?\s*{CURRENCIES}?\s*[+-]?(?:\d{{1,3}}(?:,\d{{3}})+|\d+)?(?:\.\d+)?\s*(?:{CURRENCIES}|%)?\)?$"
 """An amount of money, a percentage, or a number with thousands separators; parentheses mean that it is negative."""

@@ -28,6 +28,7 @@ from streamsvm.store.sources.csv_parsing import (
     Head,
     block_bytes,
     group_conversions,
+    has_multiline_values,
     parse_blocks,
     parsing_options,
     read_head,
@@ -35,7 +36,7 @@ from streamsvm.store.sources.csv_parsing import (
 from streamsvm.store.sources.encoding import TEXT_WITH_MEANING, TableEncoder, batch_rows
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.read_ahead import read_ahead
-from streamsvm.store.sources.schema import ALL_TEXT, NUMBER, Schema, label_of
+from streamsvm.store.sources.schema import ALL_TEXT, AMOUNT, NUMBER, Column, Schema, label_of
 from streamsvm.store.sources.schema_inference import Samples, plan_schema, recognize, stated_columns
 from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
@@ -51,6 +52,8 @@ class CSVSource(TableSource):
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._dialects: dict[Path, Dialect] = {}
+        self._multiline = bool(options.multiline)
+        """Whether values in quotes may hold line feeds."""
         self._head: Head
         """The first bytes of the first file, and of further files if a column has no value in them."""
         self._inferred_types: dict[str, pa.DataType] = {}
@@ -71,7 +74,7 @@ class CSVSource(TableSource):
         options: JsonObject = {
             "header": first.header,
             "delimiter": first.delimiter,
-            "multiline": self._options.multiline,
+            "multiline": self._multiline,
         }
         for name in ("skip_lines", "comment"):
             if (value := getattr(self._options, name)) is not None:
@@ -94,12 +97,19 @@ class CSVSource(TableSource):
             first = self._head.dialect
             dialect = self._with_recorded_names(detect_dialect(str(path), read_head(path), self._options))
             return first if dialect == first else dialect
-        multiline, words = self._options.multiline, self._options.words
-        content = read_head(path, multiline=multiline).removeprefix(BYTE_ORDER_MARK)
-        content = without_comments(content, self._options.comment)
+        content = self._read_first_head(path)
         dialect = self._with_recorded_names(detect_dialect(str(path), content, self._options))
-        self._head = Head(content, dialect, multiline, words)
+        if self._options.multiline is None and has_multiline_values(content, dialect):
+            self._multiline = True
+            content = self._read_first_head(path)
+            self.notices["file has values in quotes over several lines; --no-multiline takes each line for a row"] = 1
+        self._options = replace(self._options, comma_first=dialect.delimiter == ";")
+        self._head = Head(content, dialect, self._multiline, self._options.words)
         return dialect
+
+    def _read_first_head(self, path: Path) -> bytes:
+        content = read_head(path, multiline=self._multiline).removeprefix(BYTE_ORDER_MARK)
+        return without_comments(content, self._options.comment)
 
     def _with_recorded_names(self, dialect: Dialect) -> Dialect:
         """Return the dialect with the recorded names of columns if the file has no header; if the file has one column
@@ -151,7 +161,7 @@ class CSVSource(TableSource):
             try:
                 self._inferred_types = self._head.types(skip=self._options.on_bad_line == "skip")
             except pa.ArrowInvalid as error:
-                any_values = ExpectedColumns(frozenset(), frozenset(), None, multiline=self._options.multiline)
+                any_values = ExpectedColumns(frozenset(), frozenset(), None, multiline=self._multiline)
                 path = self._paths[0]
                 raise self._find_fault(path, any_values) or _unexplained_error(path, error) from error
         return self._inferred_types
@@ -174,7 +184,7 @@ class CSVSource(TableSource):
         numbers = frozenset(name for name in types if name not in others | recognized)
         missing = options.missing != "error"
         expected = ExpectedColumns(
-            numbers, frozenset(), None, missing=missing, multiline=options.multiline, words=options.words
+            numbers, frozenset(), None, missing=missing, multiline=self._multiline, words=options.words
         )
         return self._find_fault(path, expected)
 
@@ -221,7 +231,7 @@ class CSVSource(TableSource):
             name: pa.float64() if self.exact and pa.types.is_float32(types[name]) else types[name] for name in columns
         }
         converting = group_conversions(columns, kinds, self._options.words)
-        parsing = parsing_options(self._dialects[path], BLOCK, multiline=self._options.multiline)
+        parsing = parsing_options(self._dialects[path], BLOCK, multiline=self._multiline)
         with Input(path) as stream:
             file.compression = stream.compression
             in_this_thread = stream.size <= BLOCK or len(columns) > GROUP  # one block, or blocks whose tables are large
@@ -252,21 +262,23 @@ class CSVSource(TableSource):
         )
         if options.comment:
             blocks = _without_comments(blocks, options.comment)
-        if options.multiline:
+        if self._multiline:
             blocks = whole_rows(blocks, stream.name)
         return read_ahead(blocks) if stream.compression else blocks
 
     def _expect_columns(self, types: Mapping[str, pa.DataType]) -> ExpectedColumns:
         """Return what the columns must hold to be parsed as ``types`` and encoded."""
+        name, form = self.schema.label, self.schema.label_amount
+        label = () if name is None or form is None else (Column(name, AMOUNT, form=form),)
         return ExpectedColumns(
             frozenset(name for name, kind in types.items() if pa.types.is_floating(kind)),
             frozenset(name for c in self.schema.columns if c.needs_value for name in c.sources),
             self.schema.label,
             missing=self._options.missing != "error",
-            multiline=self._options.multiline,
+            multiline=self._multiline,
             skip_unlabeled=self._options.missing_label == "skip",
             words=self._options.words,
-            read={column.name: column for column in self.schema.columns if column.kind in TEXT_WITH_MEANING},
+            read={column.name: column for column in (*self.schema.columns, *label) if column.kind in TEXT_WITH_MEANING},
             weight=self.schema.weight,
         )
 

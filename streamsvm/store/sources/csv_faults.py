@@ -133,7 +133,7 @@ def check_line(line: bytes, where: str, dialect: Dialect, columns: ExpectedColum
             f"{where}: the header line again", code="E-PARSE", hint=f"files were joined with it: {LINE_HINT}"
         )
     for name, field in zip(dialect.names, fields, strict=True):
-        _check_field(field.strip(), name, where, columns)
+        check_field(field.strip(), name, where, columns)
 
 
 def _hint_about_length(text: str, fields: list[str]) -> str:
@@ -144,7 +144,7 @@ def _hint_about_length(text: str, fields: list[str]) -> str:
     return f"every line has one value a column: {LINE_HINT}"
 
 
-def _check_field(field: str, name: str, where: str, columns: ExpectedColumns) -> None:
+def check_field(field: str, name: str, where: str, columns: ExpectedColumns) -> None:
     place = f"{where}, column {quote(name)}"
     is_number = name in columns.numbers
     missing = columns.words.has(field, number=is_number or name in columns.read)
@@ -296,8 +296,10 @@ class BadLineFilter:
         table, has_right_length = parsed
         suspects.update(plain[k] for k in np.flatnonzero(~has_right_length))
         rows = np.flatnonzero(has_right_length)
-        suspects.update(plain[rows[k]] for k in np.flatnonzero(self._unreadable(table)))
-        faults = {k: error for k in sorted(suspects) if (error := self._find_fault(lines[k], numbers[k])) is not None}
+        wrong = {plain[rows[k]]: name for k, name in self._first_unreadable(table).items()}
+        suspects.update(wrong)
+        found = ((k, self._find_fault(lines[k], numbers[k], wrong.get(k))) for k in sorted(suspects))
+        faults = {k: error for k, error in found if error is not None}
         good = b"".join(line + b"\n" for k, line in enumerate(lines) if k not in faults)
         if good and not self._has_no_bad_line(good):
             return None
@@ -361,24 +363,36 @@ class BadLineFilter:
             return None
         return (table, has_right_length) if table.num_rows == np.count_nonzero(has_right_length) else None
 
-    def _unreadable(self, table: Arrow) -> NDArray[np.bool_]:
-        """Return whether each row of a table of text may have a bad value, by checks of whole columns (n,)."""
-        is_suspect, columns = np.zeros(table.num_rows, np.bool_), self._columns
-        for name in table.column_names:
+    def _first_unreadable(self, table: Arrow) -> dict[int, str]:
+        """Return the rows of a table of text with a value that is not in order, as far as can be told at once, and the first
+        column of the file in which each has one.
+        """
+        found, columns = dict[int, str](), self._columns
+        for name in reversed([name for name in self._dialect.names if name in table.column_names]):
             column = columns.read.get(name) or Column(name, NUMBER if name in columns.numbers else CATEGORY)
-            is_suspect |= unreadable_rows(table, [column], columns.words, missing=self._may_miss(name))
+            wrong = unreadable_rows(table, [column], columns.words, missing=self._may_miss(name))
             if name == columns.weight:
-                is_suspect |= pc.starts_with(table.column(name).cast(pa.string()), "-").fill_null(False).to_numpy()
-        return is_suspect
+                wrong |= pc.starts_with(table.column(name).cast(pa.string()), "-").fill_null(False).to_numpy()
+            found |= dict.fromkeys(np.flatnonzero(wrong).tolist(), name)
+        return found
 
-    def _find_fault(self, line: bytes, number: int) -> DataError | None:
-        """Return the error for a line; None if it is good."""
+    def _find_fault(self, line: bytes, number: int, column: str | None = None) -> DataError | None:
+        """Return the error for a line; None if it is good. ``column``: where it is expected, which is looked at first."""
         if line.strip(b"\r"):
+            where = f"{self._stream.name} line {number}"
             try:
-                check_line(line.removesuffix(b"\r"), f"{self._stream.name} line {number}", self._dialect, self._columns)
+                if column is not None:
+                    self._check_value(line.removesuffix(b"\r"), column, where)
+                check_line(line.removesuffix(b"\r"), where, self._dialect, self._columns)
             except DataError as error:
                 return error
         return None
+
+    def _check_value(self, line: bytes, column: str, where: str) -> None:
+        """Raise DataError for the value of a line in a column; ``check_line`` would look at all those before it."""
+        fields = split(line.decode(errors="replace"), self._dialect.delimiter)
+        if len(fields) == len(self._dialect.names):
+            check_field(fields[self._dialect.names.index(column)].strip(), column, where, self._columns)
 
     def _is_plain(self, block: bytes) -> bool:
         """Return whether pyarrow parses every line of a block as one row, and none repeats the header."""

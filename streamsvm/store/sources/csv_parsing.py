@@ -7,6 +7,8 @@ keeps, for each column, tables of all words for a missing value, some 5 KiB.
 
 from __future__ import annotations
 
+import csv
+import io
 import re
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -193,6 +195,20 @@ def read_head(path: Path, *, multiline: bool = False) -> bytes:
             pieces = [content, stream.read(max(HEAD, len(content)))]
             content = b"".join(pieces)
     return content
+
+
+def has_multiline_values(head: bytes, dialect: Dialect) -> bool:
+    """Return whether values in quotes hold line feeds: those of the first rows that do have a value for each column."""
+    rows = head[: end_of_last_row(head)]
+    if not any(line.count(b'"') % 2 for line in rows.split(b"\n")):
+        return False
+    text = rows.decode(errors="replace").split("\n", dialect.skipped)[-1]
+    try:
+        read = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter)
+        found = {len(row) for row in read if any("\n" in value for value in row)}
+    except csv.Error:  # a value of more than 128 KiB
+        return False
+    return found == {len(dialect.names)}
 
 
 def block_bytes(columns: int) -> int:

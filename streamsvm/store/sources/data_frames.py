@@ -132,20 +132,27 @@ class MemoryTableSource(TableSource):
                         yield as_stored(part)
 
 
-def table_source(
-    X: Any, options: SourceOptions, directory: Callable[[], Path], beside: Mapping[str, Array] | None = None
-) -> Source:
-    """Return a table object, with additional columns (n,) ``beside`` it, as a source.
+def table_opener(
+    X: Any, directory: Callable[[], Path], beside: Mapping[str, Array] | None = None
+) -> Callable[[SourceOptions], Source]:
+    """Return a function that opens a table of a program, with columns (n,) ``beside`` it, as a source: read where it
+    lies, or from a file. It may be called again.
 
-    A data frame in memory is read in place. Other tables may give their rows only once; these are written to a file in
-    the folder that ``directory`` makes. Raises what ``open_source`` raises, and DataError E-ROWS if a column ``beside``
-    the table has another length.
+    ``directory`` makes the folder for the rows of a table that may give them only once. The function raises what
+    ``open_source`` raises, DataError E-ROWS for another number of values beside than there are rows.
     """
-    if kind_of(X) is not RowKind.FRAME:
-        return frame_source([spill(X, directory(), beside)], options, TABLE)
-    source = MemoryTableSource(X, beside or {}, options)
-    choose_steps(source, options)
-    return source
+    parts: list[BlocksPart] = []
+
+    def open_table(options: SourceOptions) -> Source:
+        if kind_of(X) is RowKind.FRAME:
+            source = MemoryTableSource(X, beside or {}, options)
+            choose_steps(source, options)
+            return source
+        if not parts:
+            parts.append(spill(X, directory(), beside))
+        return frame_source(parts, options, TABLE)
+
+    return open_table
 
 
 def frame_source(parts: Sequence[BlocksPart], options: SourceOptions, noun: str = FRAME) -> Source:
@@ -263,7 +270,12 @@ class _AddedColumns:
         return selected
 
     def joined_schema(self, table: pa.Schema) -> pa.Schema:
-        """Return the schema of the batches that ``join`` yields for a table."""
+        """Return the schema of the batches that ``join`` yields for a table. Raises DataError E-HEADER for a column of the same name."""
+        if twice := set(map(str, table.names)) & self._columns.keys():
+            (name, *_) = sorted(twice)
+            found = f"the table has a column {quote(name)}, which is what the values given beside it are called"
+            hint = f"pass {name}={name!r} if it holds them, else rename it"
+            raise DataError(found, code="E-HEADER", hint=hint)
         fields = [pa.field(str(field.name), _readable_type(field.type)) for field in table]
         return pa.schema(fields + [pa.field(name, values.type) for name, values in self._columns.items()])
 

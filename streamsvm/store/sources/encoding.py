@@ -27,6 +27,7 @@ from streamsvm.store.sources.cell_parsing import (
     ISO,
     LAST_SECOND,
     MISSING_HINT,
+    PLAIN_NUMBER,
     RECORDED_MISSING_HINT,
     TWO_DIGIT_YEARS,
     UTC_ZONE,
@@ -81,7 +82,6 @@ TEXT_ENTRIES = 64
 """The assumed number of entries per row of a column of text, by which the rows of a batch are chosen."""
 TEXT_WITH_MEANING = (AMOUNT, BOOLEAN, YEARS, *CALENDAR)
 """The kinds of columns whose text must be an amount, a date, yes or no."""
-_PLAIN_NUMBER = r"^[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?$"
 GROUP_SALT = "group"
 """Hashed with the text of a group, so that these hashes differ from those of columns."""
 MISSING_TEXT = "the value is missing"
@@ -136,6 +136,8 @@ class TableEncoder:
                 labeled = labels.is_valid().to_numpy(zero_copy_only=False)
                 X, labels = row_where(X, labeled), labels.drop_null()
                 weight, ids, split = (None if part is None else part[labeled] for part in (weight, ids, split))
+            if self.schema.label_amount is not None:
+                labels = parse_amounts(labels, label, comma=bool(self.schema.label_amount))
             return Batch(X, parse_labels(labels, label), weight, ids, split)
         except BadCell as cell:
             if self._is_recorded and cell.hint == MISSING_HINT:
@@ -384,6 +386,10 @@ def find_bad_cells(
             is_bad = unreadable_values(table.column(name), column, options.words, missing=missing)
             if is_bad.any():
                 add_cells(is_bad, name, "E-PARSE", "{} cannot be read", WRITTEN_HINT)
+    if schema.label_amount is not None and schema.label is not None and features:
+        column = Column(schema.label, AMOUNT, form=schema.label_amount)
+        is_bad = unreadable_values(table.column(schema.label), column, options.words, missing=True)
+        add_cells(is_bad, schema.label, "E-LABEL", "{} is no number", WRITTEN_HINT)
     if schema.weight is not None:
         is_bad = are_invalid_weights(table.column(schema.weight))
         add_cells(is_bad, schema.weight, "E-RANGE", "{} is no weight", WEIGHT_HINT)
@@ -473,7 +479,7 @@ def _parse_or_null(texts: Arrow, column: Column) -> Any:
 
 def _numbers_of(texts: Arrow) -> Any:
     """Return texts as float64; null for a text that is not a plain number."""
-    plain = pc.if_else(pc.match_substring_regex(texts, _PLAIN_NUMBER), texts, pa.scalar(None, pa.string()))
+    plain = pc.if_else(pc.match_substring_regex(texts, PLAIN_NUMBER), texts, pa.scalar(None, pa.string()))
     return pc.replace_substring_regex(plain, r"^\+", "").cast(pa.float64())
 
 

@@ -224,7 +224,7 @@ class ReadOptions(TextEndOptions):
     ] = 1
     header: Annotated[bool, HEADER] = True
     delimiter: Annotated[str | None, DELIMITER] = None
-    multiline: Annotated[bool, MULTILINE] = False
+    multiline: Annotated[bool | None, MULTILINE] = False
     skip_lines: Annotated[int | None, SKIP_LINES] = None
     comment: Annotated[str | None, COMMENT] = None
     index_base: Annotated[
@@ -326,7 +326,11 @@ class SourceOptions(ReadOptions):
     undecided: dict[str, DataError] | None = field(default=None, compare=False)
     """Tables: filled with the columns whose kind cannot be inferred, and the error; None: the error is raised."""
     max_census_rows: int | None = None
-    """Tables: the number of first rows in which the values of categories are counted; None: all rows."""
+    """Tables: the number of first rows in which the values of categories are counted; None: all; 0: none are counted."""
+    comma_first: bool = False
+    """Tables: whether 1,234 is read as a decimal number and not as a thousand, as in files whose delimiter is a semicolon."""
+    numeric: bool = False
+    """Whether labels are numbers to predict."""
     unlabeled: bool = False
     """Whether a column of labels is ignored."""
 

@@ -130,6 +130,8 @@ class Schema:
     id_column: str | None = None
     documents: Mapping[str, DocumentCounts] = field(default_factory=dict)
     """The number of rows in which each feature column is not 0, by column of text."""
+    label_amount: str | None = None
+    """The form of labels that are written as amounts and are numbers to predict, as that of a column; None: no amounts."""
     split: str | None = None
     """The column by which rows are held out; None if they are held out at random."""
 
@@ -259,6 +261,8 @@ class Schema:
             "weight": self.weight,
             "hash_bits": self.hash_bits,
         }
+        if self.label_amount is not None:
+            recorded["label_amount"] = self.label_amount
         if self.documents:
             recorded["documents"] = {name: counts.to_json() for name, counts in self.documents.items()}
         return recorded | {"dropped": list(self.dropped), "id": self.id_column, "by_value": True}
@@ -281,6 +285,7 @@ def schema_from(recorded: JsonMapping) -> Schema:
         recorded.get("hash_bits", 0),
         tuple(recorded.get("dropped", ())),
         id_column=recorded.get("id"),
+        label_amount=recorded.get("label_amount"),
         documents={name: document_counts_from(counts) for name, counts in recorded.get("documents", {}).items()},
     )
 

@@ -25,6 +25,7 @@ from streamsvm.store.sources.cell_parsing import (
     DATES,
     ISO,
     NUMBER_WORDS,
+    PLAIN_NUMBER,
     TRUE,
     WORDS,
     is_text,
@@ -71,7 +72,9 @@ SEVERAL_TEXTS = 20
 """The number of distinct texts from which on a text that is not an amount, or not a date, may count as a mistake;
 columns with fewer texts are categories.
 """
-_LIKE_A_NUMBER = r"^[+-]?[.,]?\d[\d.,]*(?:[eE][+-]?\d+)?$"
+_GROUPED = r"\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d{1,3}(?:\.\d{3})+(?:,\d*)?"
+_LIKE_A_NUMBER = rf"^[+-]?(?:\d+[.,]?\d*|[.,]\d+|{_GROUPED})(?:[eE][+-]?\d+)?$"
+"""Not 10.200.101.91, which is an address, and 1.2.3, a version."""
 SOME_WRONG_DAYS = 0.5
 """The share of impossible dates from which on a column of text does not count as dates."""
 SHAPES = {
@@ -156,8 +159,24 @@ def plan_schema(
         (options.hash_bits or HASH_BITS) if hashing else 0,
         tuple(name for name in names if name in dropped),
         options.id_column,
+        label_amount=_label_amount((samples or {}).get(label or ""), options),
         split=_split_column(options),
     )
+
+
+def _label_amount(sample: Any, options: SourceOptions) -> str | None:
+    """Return the form of numbers to predict that are written as amounts; None where they are not."""
+    if not options.numeric or sample is None or not is_text(sample.type):
+        return None
+    texts = _drop_words(
+        pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique(), (*WORDS, *NUMBER_WORDS)
+    )
+    others = pc.sum(pc.invert(pc.match_substring_regex(texts, PLAIN_NUMBER))).as_py() or 0
+    amounts, by_comma = (parse_amounts_or_null(texts, comma=comma).null_count for comma in (False, True))
+    has_comma = pc.any(pc.match_substring(texts, ",")).as_py()
+    if has_comma and by_comma < others and (by_comma < amounts or (options.comma_first and by_comma == amounts)):
+        return DECIMAL_COMMA
+    return "" if amounts < others else None
 
 
 def _check_options(names: Sequence[str], options: SourceOptions, where: str, stated: Iterable[str]) -> None:
@@ -282,14 +301,18 @@ def recognize(name: str, sample: Any, options: SourceOptions) -> tuple[str, ...]
         return BOOLEAN, ""
     if str(sample.type).startswith(("timestamp", "date")):
         return DATE, "iso", "unasked"
-    recognized = recognize_text(sample) if is_text(sample.type) else ("", "")
+    if str(sample.type).startswith("time"):  # of day
+        return (HASH, "") if options.hash_bits is not None else (CATEGORY, "", "unasked")
+    recognized = recognize_text(sample, comma_first=options.comma_first) if is_text(sample.type) else ("", "")
     if recognized[0] == CATEGORY and options.hash_bits is not None:
         return HASH, ""
     return (*recognized, "unasked") if recognized[0] else ()
 
 
-def recognize_text(sample: Any) -> tuple[str, str]:
-    """Return the kind of a column of text and the format of its values; empty if the kind cannot be inferred."""
+def recognize_text(sample: Any, *, comma_first: bool = False) -> tuple[str, str]:
+    """Return the kind of a column of text and the format of its values; empty if the kind cannot be inferred.
+    ``comma_first``: 1,234 is rather one and a quarter than a thousand.
+    """
     distinct = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
     texts = _drop_words(distinct, WORDS)
     if len(texts) and parse_booleans_or_null(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
@@ -297,15 +320,8 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     texts = _drop_words(distinct, (*WORDS, *NUMBER_WORDS))
     if not len(texts):
         return (CATEGORY, "") if len(distinct) else ("", "")
-    amounts = parse_amounts_or_null(texts)
-    if amounts.null_count == 0 or _are_amounts_with_mistakes(texts, amounts):
-        is_code = pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py()
-        return (CATEGORY if is_code else AMOUNT), ""
-    commas = pc.any(pc.match_substring(texts, ",")).as_py()
-    if (
-        commas and parse_amounts_or_null(texts, comma=True).null_count == 0
-    ):  # tried after points: "1,234" alone is more likely a thousand than one and a quarter
-        return AMOUNT, DECIMAL_COMMA
+    if (found := _recognize_amounts(texts, comma_first=comma_first))[0]:
+        return found
     forms = [form for form in DATES if parse_dates_or_null(texts, form).null_count == 0]
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     forms = forms or [form for form in DATES if _are_nearly_all(parse_dates_or_null(texts, form))]
@@ -316,6 +332,22 @@ def recognize_text(sample: Any) -> tuple[str, str]:
     share = 1 - pc.mean(pc.is_in(values.filter(pc.is_in(values, value_set=texts)), value_set=words)).as_py()
     least = MOSTLY_NUMBERS if len(words) >= SEVERAL_WORDS else SOME_NUMBERS
     return ("", "") if share >= least else (CATEGORY, "")
+
+
+def _recognize_amounts(texts: Any, *, comma_first: bool) -> tuple[str, str]:
+    """Return the kind and form of texts that are amounts, or codes such as 01234; empty where they are neither."""
+    amounts, by_comma = parse_amounts_or_null(texts), None
+    if pc.any(pc.match_substring(texts, ",")).as_py():
+        by_comma = parse_amounts_or_null(texts, comma=True)
+    if comma_first and by_comma is not None and by_comma.null_count == 0:
+        return AMOUNT, DECIMAL_COMMA
+    if amounts.null_count == 0 or _are_amounts_with_mistakes(texts, amounts):
+        is_code = pc.any(pc.match_substring_regex(texts, LEADING_ZERO)).as_py()
+        return (CATEGORY if is_code else AMOUNT), ""
+    if by_comma is None:
+        return "", ""
+    fewer = _are_nearly_all(by_comma) and by_comma.null_count < amounts.null_count
+    return (AMOUNT, DECIMAL_COMMA) if by_comma.null_count == 0 or fewer else ("", "")
 
 
 def _are_amounts_with_mistakes(texts: Any, parsed: Any) -> bool:

@@ -194,10 +194,12 @@ class TableSource(BaseSource):
 
     def _rows_to_count(self, columns: Sequence[str]) -> Generator[tuple[Path, pa.RecordBatch]]:
         """Yield batches of some columns with their file: of all rows, or of the first ``max_census_rows``."""
-        rows, most = 0, self._options.max_census_rows
+        rows, most, options = 0, self._options.max_census_rows, self._options
         for path in self._paths:
             with closing(self._read_columns(path, CENSUS_ROWS, list(columns), SourceFile(str(path)))) as batches:
                 for batch in batches:
+                    if options.undecided is None:  # no description, which goes on to name all problems
+                        options.rejects.check(bad_share(options.max_bad))
                     yield path, batch
                     rows += batch.num_rows
                     if most is not None and rows >= most:
