@@ -33,6 +33,7 @@ from streamsvm.jobs.report import ReportResult
 from streamsvm.jobs.synth import SynthResult
 from streamsvm.jobs.tune.run import TuneResult
 from streamsvm.model import Model as Model
+from streamsvm.sklearn.base import StreamEstimator
 
 __version__: str
 
@@ -99,7 +100,7 @@ def embed(
     verbose: bool | None = None,
 ) -> EmbedResult: ...
 def evaluate(
-    model: FitResult | Model | str | PathLike[str],
+    model: FitResult | Model | StreamEstimator | str | PathLike[str],
     data: object,
     *,
     y: object = None,
@@ -137,7 +138,7 @@ def evaluate(
     verbose: bool | None = None,
 ) -> EvaluateResult: ...
 def export(
-    model: FitResult | Model | str | PathLike[str],
+    model: FitResult | Model | StreamEstimator | str | PathLike[str],
     out: str | PathLike[str],
     *,
     overwrite: bool = False,
@@ -181,7 +182,7 @@ def fit(
     max_support: int | None = None,
     solver: Literal["auto", "dcd", "mpu", "assg", "pegasos", "sgd", "sgd_qn", "active_set", "interior_point", "cutting_plane", "newton", "decomposition", "kernel_active_set", "blended", "fw", "mfw", "swap", "partan"] = "auto",
     options: Mapping[str, Any] = ...,
-    warm_start: FitResult | Model | str | PathLike[str] | None = None,
+    warm_start: FitResult | Model | StreamEstimator | str | PathLike[str] | None = None,
     validation: float | str | PathLike[str] | None = None,
     patience: int | None = None,
     score: str | None = None,
@@ -424,7 +425,7 @@ def plan(
     scoring: str | None = None,
 ) -> Plan: ...
 def predict(
-    model: FitResult | Model | str | PathLike[str],
+    model: FitResult | Model | StreamEstimator | str | PathLike[str],
     data: str | Sequence[str],
     out: str | PathLike[str],
     *,

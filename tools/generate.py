@@ -226,6 +226,7 @@ def _imports() -> Iterator[str]:
     results = {load(STEPS[step].action).__globals__[command.result] for step, command in FUNCTIONS.items()}
     for kind in (*results, Plan):
         yield f"from {kind.__module__} import {kind.__name__}"
+    yield "from streamsvm.sklearn.base import StreamEstimator"
     for module, public in PLACES.items():
         if module != "streamsvm.api.functions":
             yield from (f"from {module} import {name} as {name}" for name in public)

@@ -85,8 +85,8 @@ INGEST_PARAMETERS: ParameterTable = {
     "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
 }
 """Parameters of ``ingest``, which also takes rows of a program."""
-MODELS = "FitResult | Model | str | PathLike[str]"
-"""Types of a model parameter; fitted estimators of ``streamsvm.sklearn`` are accepted, too."""
+MODELS = "FitResult | Model | StreamEstimator | str | PathLike[str]"
+"""Types of a model parameter."""
 FIT_ROW_PARAMETERS: ParameterTable = {
     "store": (
         "Any",
@@ -115,7 +115,7 @@ TUNE_PARAMETERS: ParameterTable = {
 }
 """Those of ``tune``."""
 MODEL_PARAMETERS: ParameterTable = {
-    "model": (MODELS, "", "The model, the result of the fit that made it, or its file.")
+    "model": (MODELS, "", "The model, the result of the fit that made it, a fitted estimator, or the model's file.")
 }
 """Those of functions that take a model."""
 REPORT_PARAMETERS: ParameterTable = {

@@ -150,6 +150,8 @@ svc = StreamSVC(C=1.0).fit(X, truth)
 assert svc.gap_ <= svc.tolerance
 assert svc.coef_.shape == (1, 4)
 assert svc.score(X, truth) > 0.85
+assert sv.evaluate(svc, X, y=truth).measures["accuracy"] == svc.score(X, truth)
+assert sv.export(svc, "liblinear.model", overwrite=True).bytes > 0
 
 # %% Labels come back in the type they had
 for y in (truth, truth.astype(int), np.where(truth, "yes", "no"), truth.astype(float)):
