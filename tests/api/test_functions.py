@@ -339,7 +339,7 @@ def test_api_weights_are_in_the_units_of_the_columns_and_add_up(place: Path, mon
     assert parts is not None
     assert np.allclose(parts.sum(axis=2)[:, 0] + found.intercept[0], found.decision_function(rows))
     monkeypatch.setattr(decision_values, "MAX_CONTRIBUTION_BYTES", 8 * found.columns * 4)
-    with pytest.raises(sv.UsageError, match="parts of 7 rows") as caught:
+    with pytest.raises(sv.UsageError, match="contributions of 7 rows") as caught:
         found.explain(X)
     assert "explain 4 rows at a time" in caught.value.hint
 
