@@ -12,12 +12,13 @@ STORE = "store"
 
 
 def without_effect(job: Checked, idle: Mapping[str, Collection[str]]) -> list[str]:
-    """Return a line for each reason, with the options that have no effect and whose value is not the default.
+    """Return a line for each reason, with the options that have no effect and whose value is neither the default nor None.
 
     ``job``: a dataclass of options. ``idle``: names of unused fields by reason; the reason is the end of a sentence.
     """
     options = {field.name: field for field in _options(job)}
-    given = {n: options[n].flag for n, value in field_values(job, options).items() if value != options[n].default}
+    values = field_values(job, options).items()
+    given = {n: options[n].flag for n, value in values if value is not None and value != options[n].default}
     flags_by_reason = {why: [given[name] for name in names if name in given] for why, names in idle.items()}
     return [f"without effect: {', '.join(flags)}, because {why}" for why, flags in flags_by_reason.items() if flags]
 
