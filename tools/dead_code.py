@@ -23,6 +23,8 @@ ALLOWED = {
     "_n_features_out": "read by scikit-learn",
     "age": "a file that has another one has changed: compared as part of its record",
     "bits": "the signature of a numba intrinsic",
+    "deep": "the signature of scikit-learn's get_params",
+    "verbose": "a parameter of estimators, read by its name",
     "context": "the signature of a numba intrinsic",
     "merge": "the cluster's part of the solver protocol",
     "format_commands": "called by click",
