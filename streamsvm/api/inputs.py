@@ -20,7 +20,7 @@ from streamsvm import model as models
 from streamsvm import store as stores
 from streamsvm.aliases import ByName
 from streamsvm.api.wording import format_call, python_words
-from streamsvm.errors import InterruptedRun, UsageError
+from streamsvm.errors import InterruptedRun, StreamSVMError, UsageError
 from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
@@ -312,7 +312,11 @@ def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator
             known |= _place_evaluation_rows(ingest, known["model"], X, y, Path(folder))
         elif y is not None:
             raise UsageError("labels beside files", hint="name their column: label=NAME")
-        yield known, None
+        try:
+            yield known, None
+        except StreamSVMError as error:
+            _name_table(error, Path(folder))
+            raise
 
 
 def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
@@ -328,3 +332,11 @@ def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: An
     named = y is None or isinstance(y, str)
     path = spill_to_parquet(X, scratch, None if named else {"y": column_of(y)})
     return {"data": (str(path),)} | ({} if y is None else {"label": y if named else "y"})
+
+
+def _name_table(error: StreamSVMError, scratch: Path) -> None:
+    """Replace the file to which a table was written by 'the table' in the message of an error."""
+    from streamsvm.store.sources.data_frames import SPILLED, TABLE, BlocksPart, name_blocks
+
+    path = scratch / SPILLED
+    name_blocks(error, {str(path): BlocksPart(path, 0, ())}, TABLE)

@@ -305,7 +305,8 @@ def describe_decisions(job: FilesJob, cached: CachedRows) -> Iterator[str]:
         yield f"labels: {unlabeled} rows without one are left out; {_describe_labels(asked)}"
     if rejected := cached.facts.get("rejected"):
         undo = "; --on-bad-line error refuses them" if job.on_bad_line is None else ""
-        yield f"bad lines: {rejected} are left out, listed in {rejects_path(asked.store)}{undo}"
+        listed = f", listed in {rejects_path(asked.store)}" if cached.kept else ""
+        yield f"bad lines: {rejected} are left out{listed}{undo}"
     if asked.holds_out:
         held = manifests.read(asked.test_path()).layout().rows
         yield f"held out: {held} of {held + cached.rows} rows, {_describe_hold_out(job)}"

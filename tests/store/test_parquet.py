@@ -144,7 +144,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "B23 text": ({"a": ["x", "y", "z"]}, "E-DTYPE"),
     "B23 list": ({"a": [[1], [2], [3]]}, "E-DTYPE"),
     "timestamp": ({"a": pa.array([1, 2, 3], pa.timestamp("us"))}, "E-DTYPE"),
-    "nan": ({"a": [1.0, 2.0, float("nan")]}, "E-NONFINITE"),
+    "nan": ({"a": [1.0, 2.0, float("nan")]}, "E-MISSING"),
     "range": ({"a": [1.0, 2.0, 1e39]}, "E-RANGE"),
     "label missing": ({"a": [1.0, 2.0, 3.0], "y": [1, None, 1]}, "E-LABEL"),
     "no feature": ({}, "E-SCHEMA"),

@@ -100,8 +100,8 @@ def describe(
         max_census_rows=most_rows,
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
-    if opened is None and form_of(job.sources, stated.format) == "jsonl":
-        # its lines are not read one by one where all of them must be in order; what is missing makes no line bad
+    if stated.on_bad_line == "skip" or (opened is None and form_of(job.sources, stated.format) == "jsonl"):
+        # lines of JSON are not read one by one where all of them must be in order; what is missing makes no line bad
         options = replace(options, on_bad_line="skip", missing="zero")
     source = open_source(job.sources, options) if opened is None else opened(options)
     if not isinstance(source, TableSource):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
@@ -84,6 +85,8 @@ _ZONED = rf":\d\d(?:\.\d+)?(?:Z|{_OFFSET})$"
 """The end of a time of day with a zone."""
 _TIME = rf"{_HOUR}(?::[0-5]\d(?::[0-5]\d)?(?:\.\d+)?(?:Z|{_OFFSET})?)?"
 _ISO_DATE = rf"^(?:\d{{4}}-{_DAY}|{_LEAP_YEAR}-02-29)(?:[T ]{_TIME})?$"
+MISSING_TEXT = "the value is missing"
+MISSING_LABEL, MISSING_LABEL_HINT = "the label is missing", "pass --missing-label skip to leave such rows out"
 MISSING_HINT = "pass --missing mean, zero or indicator, leave the column out with --drop, or remove the rows"
 RECORDED_MISSING_HINT = (
     "the model was trained without missing values: remove the rows, or train again with ingest's missing"
@@ -208,8 +211,8 @@ def parse_booleans(values: Arrow, name: str) -> Arrow:
 
 
 def parse_booleans_or_null(texts: Any) -> Any:
-    """Return yes and no as float64, 1 and 0; null for other texts."""
-    lower = pc.utf8_lower(texts)
+    """Return yes and no as float64, 1 and 0; null for other texts. Like '1' and '0', '1.0' and '0.0' are yes and no."""
+    lower = pc.utf8_lower(to_canonical_text(texts))
     yes, no = (pc.is_in(lower, value_set=pa.array(words)) for words in (TRUE, FALSE))
     return pc.if_else(yes, 1.0, pc.if_else(no, 0.0, pa.scalar(None, pa.float64())))
 
@@ -352,26 +355,21 @@ def check_numbers(values: Arrow, name: str, *, missing: bool = False) -> None:
     """Raise BadCell for values that are missing (unless ``missing``), not finite or too large for float32."""
     if not missing:
         check_missing(values, name)
-    numbers, is_valid = to_numpy(values, name), np.isfinite(to_float32(values, name))
-    is_valid |= missing & np.isnan(to_float32(values, name))
+    numbers, single = to_numpy(values, name), to_float32(values, name)
+    is_valid = np.isfinite(single) | (missing & np.isnan(single))
     if not is_valid.all():
         row = int(np.argmin(is_valid))
+        if np.isnan(numbers[row]):  # written as text
+            raise BadCell(row, name, "E-MISSING", MISSING_TEXT, MISSING_HINT)
         if np.isfinite(numbers[row]):
             raise BadCell(row, name, "E-RANGE", f"{numbers[row]} does not fit float32", "scale the column")
-        hint = MISSING_HINT if np.isnan(numbers[row]) else "remove or replace such values"
-        raise BadCell(row, name, "E-NONFINITE", f"{numbers[row]} is not finite", hint)
+        raise BadCell(row, name, "E-NONFINITE", f"{numbers[row]} is not finite", "remove or replace such values")
 
 
 def parse_labels(values: Arrow, name: str) -> Array:
     """Return a column of labels as float64, int64, uint64 or str. Raises BadCell E-LABEL for a missing label."""
     if values.null_count:
-        raise BadCell(
-            _first_missing(values),
-            name,
-            "E-LABEL",
-            "the label is missing",
-            "pass --missing-label skip to leave such rows out",
-        )
+        raise BadCell(int(np.argmax(find_missing(values))), name, "E-LABEL", MISSING_LABEL, MISSING_LABEL_HINT)
     if pa.types.is_dictionary(values.type) or not _is_number(values.type):
         encoded = values if pa.types.is_dictionary(values.type) else to_text(values).dictionary_encode()
         texts = np.array(to_text(encoded.dictionary).to_pylist(), dtype=np.str_)
@@ -389,7 +387,7 @@ def parse_ids(values: Arrow, name: str, *, as_text: bool) -> Array:
             values = values.cast(values.type.value_type)
         return pc.fill_null(to_text(values), "").to_numpy(zero_copy_only=False)
     if values.null_count:
-        raise BadCell(_first_missing(values), name, "E-MISSING", "the id is missing", ID_HINT)
+        raise BadCell(int(np.argmax(find_missing(values))), name, "E-MISSING", "the id is missing", ID_HINT)
     if len(values) and not is_integer_id(values):
         shown = quote(values[0].as_py())
         raise BadCell(0, name, "E-DTYPE", f"the id {shown} is no 64-bit integer, as those before it are", ID_TYPE_HINT)
@@ -420,13 +418,25 @@ def parse_weights(values: Arrow, name: str) -> Float32:
 
 
 def check_missing(values: Arrow, name: str) -> None:
-    """Raise BadCell E-MISSING when a value is missing."""
-    if values.null_count:
-        raise BadCell(_first_missing(values), name, "E-MISSING", "the value is missing", MISSING_HINT)
+    """Raise BadCell E-MISSING when a value is missing; NaN is a missing value."""
+    is_missing = find_missing(values)
+    if is_missing.any():
+        raise BadCell(int(np.argmax(is_missing)), name, "E-MISSING", MISSING_TEXT, MISSING_HINT)
 
 
-def _first_missing(values: Arrow) -> int:
-    return int(np.argmax(values.is_null().to_numpy(zero_copy_only=False)))
+def null_out_nan(values: Arrow) -> Arrow:
+    """Return a column with null in place of NaN."""
+    if not pa.types.is_floating(values.type):
+        return values
+    return pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+
+
+def find_missing(values: Arrow) -> NDArray[np.bool_]:
+    """Return whether each value of a column is missing, (n,); NaN is a missing value."""
+    if not values.null_count and not pa.types.is_floating(values.type):
+        return np.zeros(len(values), np.bool_)
+    is_missing: NDArray[np.bool_] = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+    return is_missing
 
 
 class MissingWords(NamedTuple):

@@ -161,9 +161,8 @@ class CSVSource(TableSource):
             try:
                 self._inferred_types = self._head.types(skip=self._options.on_bad_line == "skip")
             except pa.ArrowInvalid as error:
-                any_values = ExpectedColumns(frozenset(), frozenset(), None, multiline=self._multiline)
                 path = self._paths[0]
-                raise self._find_fault(path, any_values) or _unexplained_error(path, error) from error
+                raise self._find_fault(path, self._expect_text()) or _unexplained_error(path, error) from error
         return self._inferred_types
 
     def _not_a_number(self, types: Mapping[str, pa.DataType], samples: Mapping[str, Any]) -> DataError | None:
@@ -236,7 +235,9 @@ class CSVSource(TableSource):
             file.compression = stream.compression
             in_this_thread = stream.size <= BLOCK or len(columns) > GROUP  # one block, or blocks whose tables are large
             in_parallel = not in_this_thread and len(columns) <= NARROW
-            batches = parse_blocks(self._blocks(stream, converting, types), parsing, converting, together=in_parallel)
+            expected = self._expect_columns(types) if types is self._column_types else self._expect_text()
+            blocks = self._blocks(stream, converting, expected)
+            batches = parse_blocks(blocks, parsing, converting, together=in_parallel)
             try:
                 with closing(batches if in_this_thread else read_ahead(batches)) as batches:
                     for batch in batches:
@@ -245,17 +246,14 @@ class CSVSource(TableSource):
                         for start in range(0, batch.num_rows, step):
                             yield batch.slice(start, step)
             except pa.ArrowInvalid as error:
-                fault = self._find_fault(path, self._expect_columns(types), file.position)
-                raise fault or _unexplained_error(path, error) from error
+                raise self._find_fault(path, expected, file.position) or _unexplained_error(path, error) from error
             file.text_notices, file.sha256 = text_notices_of(stream), stream.sha256
 
-    def _blocks(
-        self, stream: Input, converting: Sequence[Conversion], types: Mapping[str, pa.DataType]
-    ) -> Generator[bytes]:
+    def _blocks(self, stream: Input, converting: Sequence[Conversion], expected: ExpectedColumns) -> Generator[bytes]:
         """Yield the text of a file in blocks of whole rows, without bad lines if options say so."""
         options, dialect = self._options, self._dialects[stream.path]
         if options.on_bad_line != "error":
-            expected = self._expect_columns(types)._replace(comment=options.comment)
+            expected = expected._replace(comment=options.comment)
             return BadLineFilter(stream, dialect, expected, converting, options.rejects).blocks()
         blocks = line_blocks(
             stream, block_bytes(len(dialect.names)), allow_no_final_newline=options.allow_no_final_newline
@@ -265,6 +263,10 @@ class CSVSource(TableSource):
         if self._multiline:
             blocks = whole_rows(blocks, stream.name)
         return read_ahead(blocks) if stream.compression else blocks
+
+    def _expect_text(self) -> ExpectedColumns:
+        """Return what the columns must hold to be read as text: any values."""
+        return ExpectedColumns(frozenset(), frozenset(), None, multiline=self._multiline)
 
     def _expect_columns(self, types: Mapping[str, pa.DataType]) -> ExpectedColumns:
         """Return what the columns must hold to be parsed as ``types`` and encoded."""

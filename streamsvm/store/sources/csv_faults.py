@@ -22,7 +22,16 @@ from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.byte_stream import LINE_LIMIT, Input, end_of_last_row, line_blocks, whole_rows
-from streamsvm.store.sources.cell_parsing import MISSING_HINT, WRITTEN_HINT, Arrow, BadCell, MissingWords
+from streamsvm.store.sources.cell_parsing import (
+    MISSING_HINT,
+    MISSING_LABEL,
+    MISSING_LABEL_HINT,
+    MISSING_TEXT,
+    WRITTEN_HINT,
+    Arrow,
+    BadCell,
+    MissingWords,
+)
 from streamsvm.store.sources.csv_dialect import COMMENT_MARKS, QUOTE, Dialect, decode_line, split, without_comments
 from streamsvm.store.sources.csv_parsing import TEXT, Conversion, group_conversions, parse_block, parsing_options
 from streamsvm.store.sources.encoding import check_text, unreadable_rows
@@ -151,12 +160,11 @@ def check_field(field: str, name: str, where: str, columns: ExpectedColumns) -> 
     if name == columns.label and missing:
         if columns.skip_unlabeled:
             return
-        hint = "pass --missing-label skip to leave such rows out"
-        raise DataError(f"{place}: the label is missing", code="E-LABEL", hint=hint)
+        raise DataError(f"{place}: {MISSING_LABEL}", code="E-LABEL", hint=MISSING_LABEL_HINT)
     if missing and (is_number or name in columns.text):
         if columns.missing:
             return
-        raise DataError(f"{place}: the value is missing ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
+        raise DataError(f"{place}: {MISSING_TEXT} ({quote(field)})", code="E-MISSING", hint=MISSING_HINT)
     if is_number:
         _check_number(field, name, place, is_label=name == columns.label)
         if name == columns.weight and float(field) < 0:

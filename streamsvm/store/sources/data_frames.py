@@ -44,6 +44,8 @@ HINT_TYPES = "give every column values of one type"
 HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
 FRAME, ARRAY = "partition", "block"
 """The names, in messages, of the pieces of a data frame and of an array."""
+SPILLED = "rows.parquet"
+"""The name of the file to which ``spill_to_parquet`` writes a table."""
 TABLE = "the table"
 """The name, in messages, of a table that is one piece."""
 Block: TypeAlias = Any
@@ -239,7 +241,7 @@ def spill(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) ->
 
 def spill_to_parquet(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) -> Path:
     """Write all rows of a table to a Parquet file, as ``spill`` does."""
-    path = directory / "rows.parquet"
+    path = directory / SPILLED
     durable.write_stream(path, parquet_of(spill(X, directory, beside).path))
     return path
 

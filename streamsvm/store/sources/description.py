@@ -19,6 +19,7 @@ from streamsvm.store.sources.cell_parsing import (
     BadCell,
     MissingWords,
     is_text,
+    null_out_nan,
     parse_amounts_or_null,
     parse_dates,
     parse_numbers,
@@ -129,8 +130,7 @@ class _ColumnFacts:
     def add(self, values: Any, column: Column | None, words: MissingWords, *, is_weight: bool = False) -> None:
         if column is not None and column.kind in (*SINGLE, *CALENDAR):
             values = words.remove(values, number=True)
-        if pa.types.is_floating(values.type):
-            values = pc.if_else(pc.is_nan(values), pa.scalar(None, values.type), values)
+        values = null_out_nan(values)
         self.rows += len(values)
         self.missing += values.null_count
         if pa.types.is_nested(values.type):  # lists and records, which cannot be compared, are refused by their type

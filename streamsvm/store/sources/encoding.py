@@ -8,8 +8,10 @@ so that they can be left out.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,11 +24,15 @@ from streamsvm.errors import UsageError, quote
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_where
 from streamsvm.store.sources.cell_parsing import (
     EPOCH,
+    EXAMPLES,
     FIRST_SECOND,
     ID_HINT,
     ISO,
     LAST_SECOND,
     MISSING_HINT,
+    MISSING_LABEL,
+    MISSING_LABEL_HINT,
+    MISSING_TEXT,
     PLAIN_NUMBER,
     RECORDED_MISSING_HINT,
     TWO_DIGIT_YEARS,
@@ -39,6 +45,7 @@ from streamsvm.store.sources.cell_parsing import (
     check_missing,
     check_numbers,
     count_years,
+    find_missing,
     has_other_zone,
     is_integer_id,
     is_text,
@@ -84,7 +91,6 @@ TEXT_WITH_MEANING = (AMOUNT, BOOLEAN, YEARS, *CALENDAR)
 """The kinds of columns whose text must be an amount, a date, yes or no."""
 GROUP_SALT = "group"
 """Hashed with the text of a group, so that these hashes differ from those of columns."""
-MISSING_TEXT = "the value is missing"
 NESTED_HINT = "give the column the kind it had in training"
 
 
@@ -151,7 +157,7 @@ class TableEncoder:
 
     def count_missing(self, table: pa.RecordBatch, name: str) -> int:
         """Return the number of missing values of a column, including words that stand for a missing value."""
-        return int(self._null_out_words(table).column(name).null_count)
+        return int(np.count_nonzero(find_missing(self._null_out_words(table).column(name))))
 
     def _null_out_words(self, table: pa.RecordBatch) -> pa.RecordBatch:
         """Return the rows with null for words that stand for a missing number, amount, date, yes or no."""
@@ -250,9 +256,7 @@ class TableEncoder:
             parsed = parse_booleans(values, column.name)
         single = to_float32(parsed, column.name)
         if np.isinf(single).any():
-            row = int(np.argmax(np.isinf(single)))
-            text = f"{parsed[row].as_py()} does not fit float32"
-            raise BadCell(row, column.name, "E-RANGE", text, "scale the column")
+            check_numbers(parsed, column.name, missing=True)
         return to_numpy(parsed, column.name) if self._dtype is np.float64 else single
 
     def _moments(self, values: Arrow, column: Column) -> Arrow:
@@ -269,12 +273,12 @@ class TableEncoder:
 
     def _codes(self, values: Arrow, column: Column) -> NDArray[np.int64]:
         """Return the index in ``column.values`` of each row's value (n,); -1 for an unknown one. Raises BadCell."""
-        missing = values.null_count
         if not self._missing:
             check_missing(values, column.name)
         if column.kind != CATEGORY:
             return _calendar_codes(self._moments(values, column), column.kind)
         texts, rows = distinct_texts(values)
+        missing = int(np.count_nonzero(rows < 0))
         texts, known_values = to_canonical_text(texts), self._values[column.name]
         if column.name in self._trims:
             texts, known_values = pc.utf8_trim_whitespace(texts), pc.utf8_trim_whitespace(known_values)
@@ -372,35 +376,78 @@ def find_bad_cells(
     """
     cells: dict[int, BadCell] = {}
 
-    def add_cells(is_bad: NDArray[np.bool_], name: str, code: str, text: str, hint: str) -> None:
+    def add_cells(is_bad: NDArray[np.bool_], name: str, explain: Callable[[Arrow], BadCell] | BadCell) -> None:
+        values, explained = table.column(name), dict[Any, BadCell]()
         for row in np.flatnonzero(is_bad).tolist():
             if row not in cells:
-                value = table.column(name)[row].as_py()
-                cells[row] = BadCell(
-                    row, name, code, text.format(quote(value)) if value is not None else MISSING_TEXT, hint
-                )
+                value = values[row].as_py()
+                if value not in explained:
+                    explained[value] = explain if isinstance(explain, BadCell) else explain(values.slice(row, 1))
+                cell = explained[value]
+                cells[row] = BadCell(row, name, cell.code, cell.text, cell.hint)
 
     missing = options.missing != "error"
     for column in schema.columns if features else ():
         for name in column.sources:
-            is_bad = unreadable_values(table.column(name), column, options.words, missing=missing)
-            if is_bad.any():
-                add_cells(is_bad, name, "E-PARSE", "{} cannot be read", WRITTEN_HINT)
+            values = table.column(name)
+            is_refused = unreadable_values(values, column, options.words, missing=missing)
+            if not is_refused.any():
+                continue
+            is_bad = is_refused if missing else unreadable_values(values, column, options.words, missing=True)
+            add_cells(is_bad, name, partial(_explain_value, column=column, options=options))
+            lacking = BadCell(0, name, "E-MISSING", MISSING_TEXT, MISSING_HINT)
+            add_cells(is_refused & ~is_bad, name, lacking)
     if schema.label_amount is not None and schema.label is not None and features:
         column = Column(schema.label, AMOUNT, form=schema.label_amount)
         is_bad = unreadable_values(table.column(schema.label), column, options.words, missing=True)
-        add_cells(is_bad, schema.label, "E-LABEL", "{} is no number", WRITTEN_HINT)
+        add_cells(is_bad, schema.label, partial(_explain_label, name=schema.label))
     if schema.weight is not None:
         is_bad = are_invalid_weights(table.column(schema.weight))
-        add_cells(is_bad, schema.weight, "E-RANGE", "{} is no weight", WEIGHT_HINT)
+        add_cells(is_bad, schema.weight, partial(_explain_weight, name=schema.weight))
     if schema.id_column is not None and is_integer_id(table.column(schema.id_column)):
         is_missing = table.column(schema.id_column).is_null().to_numpy(zero_copy_only=False)
-        add_cells(is_missing, schema.id_column, "E-MISSING", MISSING_TEXT, ID_HINT)
-    for required in (schema.split, None if options.missing_label == "skip" else schema.label):
-        if required is not None:
-            is_missing = table.column(required).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
-            add_cells(is_missing, required, "E-MISSING", MISSING_TEXT, MISSING_HINT)
+        add_cells(is_missing, schema.id_column, BadCell(0, schema.id_column, "E-MISSING", MISSING_TEXT, ID_HINT))
+    if schema.split is not None:
+        ungrouped = BadCell(0, schema.split, "E-MISSING", MISSING_TEXT, MISSING_HINT)
+        add_cells(find_missing(table.column(schema.split)), schema.split, ungrouped)
+    if schema.label is not None and options.missing_label != "skip":
+        unlabeled = BadCell(0, schema.label, "E-LABEL", MISSING_LABEL, MISSING_LABEL_HINT)
+        add_cells(find_missing(table.column(schema.label)), schema.label, unlabeled)
     return cells
+
+
+def _explain_value(value: Arrow, column: Column, options: SourceOptions) -> BadCell:
+    """Return the error that encoding a bad value raises; ``value``: a column of one row, which is not missing."""
+    found = value[0].as_py()
+    if column.kind == NUMBER or not isinstance(found, str):
+        try:
+            float(found)
+            check_numbers(value, column.name)
+        except BadCell as cell:
+            return cell
+        except (ValueError, TypeError):  # not a number
+            pass
+    is_date = column.kind in (YEARS, *CALENDAR)
+    if column.form == EPOCH or not isinstance(found, str) or (is_date and (column.zone or found.count(":"))):
+        try:
+            TableEncoder(Schema((column,), None), Counter(), options).encode(pa.record_batch([value], [column.name]))
+        except BadCell as cell:
+            return cell
+    return BadCell(0, column.name, "E-PARSE", f"expected {expected_text(column)}, found {quote(found)}", WRITTEN_HINT)
+
+
+def _explain_label(value: Arrow, name: str) -> BadCell:
+    """Return the error for a label that is no number."""
+    return BadCell(0, name, "E-LABEL", f"{quote(value[0].as_py())} is no number", WRITTEN_HINT)
+
+
+def _explain_weight(value: Arrow, name: str) -> BadCell:
+    """Return the error that parsing an invalid weight, a column of one row, raises."""
+    try:
+        parse_weights(value, name)
+    except BadCell as cell:
+        return cell
+    return BadCell(0, name, "E-RANGE", f"{quote(value[0].as_py())} is no weight", WEIGHT_HINT)
 
 
 def are_invalid_weights(values: Arrow) -> NDArray[np.bool_]:
@@ -481,6 +528,13 @@ def _numbers_of(texts: Arrow) -> Any:
     """Return texts as float64; null for a text that is not a plain number."""
     plain = pc.if_else(pc.match_substring_regex(texts, PLAIN_NUMBER), texts, pa.scalar(None, pa.string()))
     return pc.replace_substring_regex(plain, r"^\+", "").cast(pa.float64())
+
+
+def expected_text(column: Column) -> str:
+    """Return what the text of a column must be, in words."""
+    amount = "an amount such as 1.234,50" if column.form else "an amount"
+    texts = {NUMBER: "a number", AMOUNT: amount, BOOLEAN: "yes or no"}
+    return texts.get(column.kind) or f"a date such as {EXAMPLES.get(column.form, EXAMPLES[ISO])}"
 
 
 def check_text(text: str, column: Column) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -49,10 +49,20 @@ class JSONLinesSource(TableSource):
     hashes_as_it_reads = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
+        self._keeps_bad_rows = False
+        """Whether rows whose values have the types of their columns, but cannot be encoded, are kept."""
         self._file_types: dict[Path, dict[str, pa.DataType]] = {}
         recorded = ((options.encoding or {}).get("schema") or {}).get("label")
         self._exact_columns = {options.label or recorded, options.id_column}
         super().__init__(paths, options)
+
+    def record_batches(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
+        """Yield record batches of some columns, by default of all, also the rows that cannot be encoded."""
+        self._keeps_bad_rows = True
+        try:
+            yield from super().record_batches(columns)
+        finally:
+            self._keeps_bad_rows = False
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         if path not in self._file_types:
@@ -82,7 +92,7 @@ class JSONLinesSource(TableSource):
             lines = line_blocks(stream, BLOCK, allow_no_final_newline=self._options.allow_no_final_newline)
             for block, parsed in self._parse_blocks(lines, schema):
                 table = self._check_lines(block, schema, str(path), number) if parsed is None else parsed
-                if parsed is not None and self._options.on_bad_line == "skip":
+                if parsed is not None and self._options.on_bad_line == "skip" and not self._keeps_bad_rows:
                     table = self._without_bad_rows(parsed, block, str(path), number)
                 number += (lines_read := block.count(b"\n"))
                 self._options.rejects.lines_read += lines_read

@@ -26,12 +26,12 @@ from streamsvm.store.sources.cell_parsing import (
     ISO,
     NUMBER_WORDS,
     PLAIN_NUMBER,
-    TRUE,
     WORDS,
     is_text,
     parse_amounts_or_null,
     parse_booleans_or_null,
     parse_dates_or_null,
+    to_canonical_text,
     zone_of,
 )
 from streamsvm.store.sources.options import SourceOptions
@@ -315,7 +315,8 @@ def recognize_text(sample: Any, *, comma_first: bool = False) -> tuple[str, str]
     """
     distinct = pc.drop_null(pc.utf8_trim_whitespace(sample.cast(pa.string()))).unique()
     texts = _drop_words(distinct, WORDS)
-    if len(texts) and parse_booleans_or_null(texts).null_count == 0 and not set(texts.to_pylist()) <= {*TRUE[-1:], "0"}:
+    are_booleans = len(texts) > 0 and parse_booleans_or_null(texts).null_count == 0
+    if are_booleans and not set(to_canonical_text(texts).to_pylist()) <= {"0", "1"}:
         return BOOLEAN, ""
     texts = _drop_words(distinct, (*WORDS, *NUMBER_WORDS))
     if not len(texts):

@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
-from streamsvm.store.sources.cell_parsing import Arrow, to_text
+from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_text
 from streamsvm.store.sources.schema import CHARS, TEXT, WORDS, Column
 
 UInt64 = NDArray[np.uint64]
@@ -208,8 +208,8 @@ def text_hash(column: str, text: str) -> int:
 
 
 def distinct_texts(values: Arrow) -> tuple[Arrow, NDArray[np.int64]]:
-    """Return the distinct texts of a column, and the index of the text of each row (n,) int64, -1 for null."""
-    encoded = values if pa.types.is_dictionary(values.type) else to_text(values).dictionary_encode()
+    """Return the distinct texts of a column, and the index of the text of each row (n,) int64, -1 for null and NaN."""
+    encoded = values if pa.types.is_dictionary(values.type) else to_text(null_out_nan(values)).dictionary_encode()
     codes = encoded.indices.cast(pa.int64())  # the codes of polars are unsigned and cannot hold -1
     rows = pc.fill_null(codes, -1).to_numpy(zero_copy_only=False)
     if len(encoded.dictionary) <= len(rows):

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.format.labels import similar_texts
-from streamsvm.store.sources.cell_parsing import Arrow, to_canonical_text
+from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_canonical_text
 from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema, shell_word
 from streamsvm.store.sources.text_features import DocumentCounts, distinct_texts, terms_of
 
@@ -118,7 +118,7 @@ def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
 
 
 def _count_values(census: ValueCensus, values: Arrow, name: str, where: str) -> None:
-    counted = values.value_counts()
+    counted = null_out_nan(values).value_counts()
     texts = to_canonical_text(counted.field("values")).to_pylist()
     for text, count in zip(texts, counted.field("counts").to_pylist(), strict=True):
         if text is not None:
