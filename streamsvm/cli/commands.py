@@ -457,7 +457,7 @@ def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     """Print the plan of a fit and the rate at which the store can be read. Raises BudgetError when it does not fit."""
     from streamsvm.cli.show import describe_plan
     from streamsvm.jobs.file_cache import describe_decisions, describe_defaults, plan_ingest, read_cache
-    from streamsvm.jobs.fit.files import describe_page, job_of_cache
+    from streamsvm.jobs.fit.files import job_of_cache
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
@@ -466,7 +466,7 @@ def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
         ingest, table = plan_ingest("fit", asked)
         cached = read_cache(ingest, table=table)
         decided = describe_defaults(asked, ingest, table=table) if cached is None else describe_decisions(asked, cached)
-        for line in (*decided, *describe_page(asked)) if not as_json else ():
+        for line in decided if not as_json else ():
             say(line)
         if cached is None and table:
             show_columns(ingest, None, as_json=as_json)

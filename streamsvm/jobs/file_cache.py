@@ -38,8 +38,9 @@ from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMEr
 from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.rows import is_store
-from streamsvm.jobs.ingest.options import ERROR, INDICATOR, SKIP, CacheIngestJob, IngestJob
+from streamsvm.jobs.ingest.options import ERROR, HELD_OUT, INDICATOR, SKIP, CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest_sources, rejects_path, settings_of
+from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import output_path
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
@@ -129,6 +130,17 @@ def cache_files(
             told = True
             time.sleep(WAITING_SECONDS)
             check_time()
+
+
+def ingest_given_rows(job: FilesJob, ingest_rows: IngestRows, report: Report, *, table: bool) -> CachedRows:
+    """Return the store of rows of a program, which ``ingest_rows`` writes to where the job names one.
+
+    ``table``: the rows are a raw table, of which a part is held out, and not arrays.
+    """
+    asked = job.ingest_job((), Path(job.store), table=table, held_out=HELD_OUT if table else 0.0)
+    made = ingest_rows(asked, report)
+    there = manifests.read(asked.store)
+    return CachedRows(asked, table, there.facts, there.layout().rows, made.notices, kept=False)
 
 
 def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *, table: bool) -> CachedRows:
@@ -293,6 +305,16 @@ def _is_cache(path: Path, asked: IngestJob | None = None) -> bool:
     return then["settings"] == now["settings"] and (named_alike or _are_same_files(then, now, facts["sources"]))
 
 
+def notices_on_store(job: FilesJob, on_store: type, reason: str) -> list[str]:
+    """Return the notice of options for files that were stated beside a store, without effect for a ``reason``.
+
+    ``on_store``: the class of the job that has no such options.
+    """
+    kind: type = type(job)
+    of_files = {field.name for field in options_of(kind)} - {field.name for field in options_of(on_store)}
+    return without_effect(job, {reason: sorted(of_files)})
+
+
 # -- what is reported --------------------------------------------------------------------------------------------------
 
 
@@ -352,3 +374,5 @@ def _describe_fit(job: FilesJob, asked: IngestJob, *, table: bool, kept: bool) -
         other = f" ({first} is of other options or files)" if job.cache is None and asked.store.name != first else ""
         elsewhere = "; --cache PATH keeps them elsewhere" if job.cache is None else ""
         yield f"rows: kept in {asked.store} for later runs on these files{other}{elsewhere}"
+        if job.report is None:
+            yield f"page: drawn in {job.page}; --report none draws none"

@@ -6,11 +6,9 @@ rows that were held out, and the page of the run is drawn.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from streamsvm.config.options import options_of
 from streamsvm.engine.checkpoint import CheckpointDirectory
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, StreamSVMError, UsageError
@@ -23,6 +21,8 @@ from streamsvm.jobs.file_cache import (
     caches_of,
     describe_change,
     describe_decisions,
+    ingest_given_rows,
+    notices_on_store,
     plan_ingest,
     read_cache,
 )
@@ -30,11 +30,11 @@ from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import paths_by_C, run_folder
 from streamsvm.jobs.fit.validate import open_training_store
-from streamsvm.jobs.ingest.options import HELD_OUT, NO_PAGE
-from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
-from streamsvm.store.format import manifest as manifests
 from streamsvm.types import Report, silent
+
+ON_STORE = "a store is fitted, whose rows are as they were ingested"
+"""Why options for files have no effect there."""
 
 
 def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
@@ -46,7 +46,7 @@ def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | No
     """
     if not job.is_of_files:
         result = fit(job.store_job(job.store), report, executor)
-        return replace(result, notices=(*result.notices, *without_effect(job, _idle_on_stores())))
+        return replace(result, notices=(*result.notices, *notices_on_store(job, FitJob, ON_STORE)))
     _check_outputs(job)
     if job.resume:
         _check_rows_of_run(job)
@@ -57,9 +57,8 @@ def fit_cached(
     asked: FitFilesJob, cached: CachedRows, report: Report = silent, executor: Executor | None = None
 ) -> FitResult:
     """Fit the rows of files, which lie in a store, and evaluate the model on those that were held out."""
-    decided = [*describe_decisions(asked, cached), *(describe_page(asked) if cached.kept else ())]
-    report({"event": "files", "decided": decided})
-    job = replace(asked, report=page_of(asked)) if cached.kept else asked
+    report({"event": "files", "decided": list(describe_decisions(asked, cached))})
+    job = replace(asked, report=asked.page) if cached.kept else asked
     given = job if cached.kept else None  # rows of a program are not there again
     of_store = job_of_cache(job, cached)
     result = fit(of_store, report, executor, given)
@@ -82,11 +81,7 @@ def fit_rows(job: FitFilesJob, ingest_rows: IngestRows, report: Report = silent,
     """Fit rows of a program, which ``ingest_rows`` writes to the store that the job names; ``table``: as a raw table,
     of which a part is held out, and not as arrays.
     """
-    asked = job.ingest_job((), Path(job.store), table=table, held_out=HELD_OUT if table else 0.0)
-    made = ingest_rows(asked, report)
-    there = manifests.read(asked.store)
-    cached = CachedRows(asked, table, there.facts, there.layout().rows, made.notices, kept=False)
-    return fit_cached(job, cached, report)
+    return fit_cached(job, ingest_given_rows(job, ingest_rows, report, table=table), report)
 
 
 def job_of_store(job: FitFilesJob) -> FitJob:
@@ -109,25 +104,6 @@ def job_of_cache(job: FitFilesJob, cached: CachedRows | None) -> FitJob:
     return job.store_job(cached.job.store, table=cached.table)
 
 
-def page_of(job: FitFilesJob) -> str | None:
-    """Return where the page of a fit of files is drawn; None where it is not."""
-    if job.report is None:
-        return str(Path(job.model).with_suffix(".html"))
-    return None if job.report == NO_PAGE else job.report
-
-
-def describe_page(job: FitFilesJob) -> Iterator[str]:
-    """Yield a line about the page of a fit of files, unless the user has decided about it."""
-    if job.report is None:
-        yield f"page: drawn in {page_of(job) if job.model else 'MODEL.html'}; --report none draws none"
-
-
-def _idle_on_stores() -> Mapping[str, Sequence[str]]:
-    """The options that say how files are read, by the reason why they have no effect."""
-    of_files = {field.name for field in options_of(FitFilesJob)} - {field.name for field in options_of(FitJob)}
-    return {"a store is fitted, whose rows are as they were ingested": sorted(of_files)}
-
-
 def _check_outputs(job: FitFilesJob) -> None:
     """Raise ExistsError before the files are read for a model that must not be replaced, and for an interrupted run."""
     if job.resume:
@@ -135,9 +111,8 @@ def _check_outputs(job: FitFilesJob) -> None:
     target, costs = output_path(job.model), list(job.C) if isinstance(job.C, tuple) else [1.0]
     if not job.overwrite:
         _checkpoints(job).check_absent()
-    page = page_of(job)
     outputs = [Output(path, MODEL) for path in paths_by_C(target, costs).values()]
-    outputs += [] if page is None else [Output(Path(page), PAGE)]
+    outputs += [] if job.page is None else [Output(Path(job.page), PAGE)]
     claim(outputs, overwrite=job.overwrite)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from streamsvm.calibration import CALIBRATIONS
-from streamsvm.config.options import Bounds, Checked, Option, Quantity, field_values, option_group, options_of
+from streamsvm.config.options import Bounds, Checked, Option, Quantity, field_values, option_group
 from streamsvm.errors import UsageError
 from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
@@ -39,7 +39,7 @@ from streamsvm.jobs.ingest.options import (
     STORE_OR_FILES,
     FilesOptions,
     are_files,
-    choose_loss,
+    job_on_store,
 )
 
 NO_CALIBRATION = "none"
@@ -338,14 +338,17 @@ class FitFilesJob(FitJob, FilesOptions):
         return self.model
 
     @property
+    def page(self) -> str | None:
+        """Where the page of the run on files is drawn; None where it is not."""
+        if self.report is None:
+            return str(Path(self.model or "MODEL").with_suffix(".html"))
+        return None if self.report == NO_PAGE else self.report
+
+    @property
     def is_of_files(self) -> bool:
         """Whether files are named, and not a store or arrays that are read in place."""
         return are_files(self.store, self.more)
 
     def store_job(self, store: Path | str, *, table: bool = False) -> FitJob:
         """Return the fit of a store; ``table``: it was made of a table in files."""
-        values = field_values(self, (field.name for field in options_of(FitJob)))
-        standardize = table if self.standardize is None else self.standardize
-        page = None if self.report == NO_PAGE else self.report
-        decided = {"loss": choose_loss(self.loss, store), "standardize": standardize, "report": page}
-        return FitJob(**{**values, **decided, "store": str(store)})
+        return job_on_store(FitJob, self, store, table=table)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from streamsvm.aliases import JsonObject
-from streamsvm.config.options import Bounds, Option, field_values, option_group, options_of
+from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import StreamSVMError, UsageError, quote
 from streamsvm.input_files import is_there
 from streamsvm.jobs.common_options import (
@@ -98,6 +98,7 @@ class RowsOptions(ReadOptions):
     ] = True
 
 
+Job = TypeVar("Job", bound=Checked)
 HELD_OUT = 0.1
 """The share of the rows of files that is held out by default."""
 NO_PAGE = "none"
@@ -161,6 +162,21 @@ class FilesOptions(RowsOptions):
             sources=tuple(sources),
             store=store,
         )
+
+
+def job_on_store(kind: type[Job], job: Checked, store: Path | str, *, table: bool) -> Job:
+    """Return the job of ``kind`` that trains on a store, with the options of a job that may train on files.
+
+    Options that are not stated are decided here: the rows of a ``table`` in files are standardized, and the loss follows
+    the targets.
+    """
+    fields: type = kind
+    values = field_values(job, (field.name for field in options_of(fields)))
+    if values["standardize"] is None:
+        values["standardize"] = table
+    if values["report"] == NO_PAGE:
+        values["report"] = None
+    return kind(**{**values, "loss": choose_loss(values["loss"], store), "store": str(store)})
 
 
 def choose_loss(stated: str | None, store: Path | str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from streamsvm.config.options import Bounds, Option, field_values, options_of
+from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
@@ -37,7 +37,7 @@ from streamsvm.jobs.ingest.options import (
     STORE_OR_FILES,
     FilesOptions,
     are_files,
-    choose_loss,
+    job_on_store,
 )
 
 GRID, RANDOM, HALVING = SEARCHES = ("grid", "random", "halving")
@@ -190,14 +190,17 @@ class TuneFilesJob(TuneJob, FilesOptions):
         return self.out
 
     @property
+    def page(self) -> str | None:
+        """Where the page of the run on files is drawn; None where it is not."""
+        if self.report is None:
+            return f"{self.out}.html"
+        return None if self.report == NO_PAGE else self.report
+
+    @property
     def is_of_files(self) -> bool:
         """Whether files are named, and not a store or arrays that are read in place."""
         return are_files(self.store, self.more)
 
     def store_job(self, store: Path | str, *, table: bool = False) -> TuneJob:
         """Return the search on a store; ``table``: it was made of a table in files."""
-        values = field_values(self, (field.name for field in options_of(TuneJob)))
-        standardize = table if self.standardize is None else self.standardize
-        page = None if self.report == NO_PAGE else self.report
-        decided = {"loss": choose_loss(self.loss, store), "standardize": standardize, "report": page}
-        return TuneJob(**{**values, **decided, "store": str(store)})
+        return job_on_store(TuneJob, self, store, table=table)
