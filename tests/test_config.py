@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from streamsvm.config import options as checks
-from streamsvm.config import settings, units
+from streamsvm.config import units
+from streamsvm.config.command_table import STEPS, make_job
+from streamsvm.config.job_files import apply_settings, apply_settings_to_file, make_jobs, read_job_file
 from streamsvm.config.options import GROUPS, Field, Option, Quantity, options_of, parse
 from streamsvm.config.options import format_value as value_text
 from streamsvm.errors import ConfigError, UsageError
@@ -96,8 +98,8 @@ SETTINGS = [f"{table}:{name}" for table in TABLES for name in load(table)]
 
 
 def test_config_every_field_of_a_job_is_declared() -> None:
-    for step in settings.STEPS:
-        job = load(settings.STEPS[step].job)
+    for step in STEPS:
+        job = load(STEPS[step].job)
         options = {option.name: option for option in options_of(job)}
         assert list(options) == [f.name for f in fields(job)]
         for field in fields(job):
@@ -122,10 +124,10 @@ def test_config_every_setting_of_what_can_be_chosen_is_declared() -> None:
 
 def test_config_default_is_in_its_range_and_can_be_written() -> None:
     """What the help calls the default is read back as the default."""
-    for setting in [*settings.STEPS, *SETTINGS]:
+    for setting in [*STEPS, *SETTINGS]:
         module, _, rest = setting.partition(":")
         table, _, name = rest.partition(":")
-        kind = load(f"{module}:{table}")[name] if rest else load(settings.STEPS[setting].job)
+        kind = load(f"{module}:{table}")[name] if rest else load(STEPS[setting].job)
         for option in options_of(kind):
             if option.required or option.is_switch or option.option.settings_of:
                 continue
@@ -170,16 +172,16 @@ def test_config_what_is_out_of_range_is_refused_by_name_whoever_asks(
 ) -> None:
     """In a program, and from names and values, which is how the command line and job files make their jobs."""
     out = str(tmp_path / "out.csv")
-    given: dict[str, Any] = {option.name: out for option in settings.STEPS[step].fields if option.required}
+    given: dict[str, Any] = {option.name: out for option in STEPS[step].fields if option.required}
     given |= {"sources": (Path("a.csv"),)} if step == "ingest" else {}
     given |= {"data": ("a.csv",)} if step == "predict" else {}
     given |= {"name": "susy"} if step == "synth" else {}
-    job = load(settings.STEPS[step].job)
+    job = load(STEPS[step].job)
     job(**given)
     with pytest.raises(UsageError, match=re.escape(said)):
         job(**given, **values)
     with pytest.raises(UsageError, match=re.escape(said)):
-        settings.make_job(step, {**given, **values})
+        make_job(step, {**given, **values})
 
 
 @pytest.mark.parametrize(
@@ -230,8 +232,8 @@ def test_config_values_as_people_write_them(unit: Quantity | None, value: object
 
 @pytest.mark.parametrize("path", CONFIGS, ids=lambda p: p.stem)
 def test_config_every_worked_job_file_makes_jobs(path: Path) -> None:
-    steps = settings.read_file(path)
-    assert len(settings.check(steps, str(path))) == len(steps) > 0
+    steps = read_job_file(path)
+    assert len(make_jobs(steps, str(path))) == len(steps) > 0
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -242,14 +244,14 @@ def written(tmp_path: Path, text: str) -> Path:
 
 def test_config_keys_are_fields_or_the_names_of_options(tmp_path: Path) -> None:
     text = '[fit]\nstore = "a"\nmodel = "b"\nlambda = 1e-3\nmemory = "300MB"\ntime-limit = "1h"\noptions.sweeps = 5\n'
-    [job] = settings.check(settings.read_file(written(tmp_path, text)), "job.toml")
+    [job] = make_jobs(read_job_file(written(tmp_path, text)), "job.toml")
     assert isinstance(job, FitJob)
     assert (job.lambda_, job.memory, job.time_limit, job.options) == (1e-3, 300_000_000, 3600.0, {"sweeps": 5})
 
 
 def test_config_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
     text = '[[fit]]\nstore="a"\nmodel="1"\n[[fit]]\nstore="a"\nmodel="2"\n[evaluate]\nmodel="2"\ndata="a"\n'
-    steps = settings.read_file(written(tmp_path, text))
+    steps = read_job_file(written(tmp_path, text))
     assert [name for name, _ in steps] == ["fit", "fit", "evaluate"]
     assert steps[2][1]["data"] == ("a",)
 
@@ -267,7 +269,7 @@ def test_config_steps_keep_their_order_and_can_repeat(tmp_path: Path) -> None:
 def test_config_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said) as caught:
-        settings.read_file(path)
+        read_job_file(path)
     assert str(path) in caught.value.message
     assert caught.value.exit_code == 78
 
@@ -279,12 +281,12 @@ def test_config_mistake_is_named_with_its_place(tmp_path: Path, text: str, said:
 def test_config_wrong_value_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     path = written(tmp_path, text)
     with pytest.raises(ConfigError, match=said):
-        settings.check(settings.read_file(path), str(path))
+        make_jobs(read_job_file(path), str(path))
 
 
 def test_config_set_overrides_fields_and_settings() -> None:
     values: dict[str, object] = {"options": {"sweeps": 1, "other": 2}}
-    settings.override("fit", values, ["C=10", "fit.loss=hinge", "solver.sweeps=5", "loss.mu=0.5", "lambda=0.1"])
+    apply_settings("fit", values, ["C=10", "fit.loss=hinge", "solver.sweeps=5", "loss.mu=0.5", "lambda=0.1"])
     assert values == {
         "C": 10.0,
         "loss": "hinge",
@@ -297,22 +299,22 @@ def test_config_set_overrides_fields_and_settings() -> None:
 @pytest.mark.parametrize("setting", ["C", "=3", "color=red", "fit.color=red", "paint.color=red"])
 def test_config_setting_nobody_has_is_refused(setting: str) -> None:
     with pytest.raises((UsageError, ConfigError)):
-        settings.override("fit", {}, [setting])
+        apply_settings("fit", {}, [setting])
 
 
 def test_config_set_on_a_file_reaches_the_step_it_names() -> None:
     steps: list[tuple[str, dict[str, object]]] = [("synth", {}), ("fit", {})]
-    settings.apply_settings(steps, ["fit.C=3", "synth.rows=1e3", "solver.sweeps=2"])
+    apply_settings_to_file(steps, ["fit.C=3", "synth.rows=1e3", "solver.sweeps=2"])
     assert steps == [("synth", {"rows": 1000}), ("fit", {"C": 3.0, "options": {"sweeps": 2}})]
     with pytest.raises(UsageError, match="names no step"):
-        settings.apply_settings(steps, ["evaluate.model=x"])
+        apply_settings_to_file(steps, ["evaluate.model=x"])
 
 
 def test_config_job_from_a_file_has_all_its_settings_as_plain_data() -> None:
     """What a checkpoint and a model say of a job does not depend on how the job was made."""
     import msgspec
 
-    made = settings.make_job("fit", {"store": "s", "model": "m", "max_passes": 3})
+    made = make_job("fit", {"store": "s", "model": "m", "max_passes": 3})
     assert msgspec.to_builtins(made.store_job("s")) == msgspec.to_builtins(FitJob("s", "m", max_passes=3))
 
 
@@ -321,21 +323,21 @@ def test_config_path_that_is_none_is_refused_by_name(tmp_path: Path, value: str)
     path = tmp_path / "job.toml"
     path.write_text(f'[ingest]\nsources = ["a.csv"]\nstore = {value}\n')
     with pytest.raises(ConfigError, match=r"Expected `str`, got .* - at `\$.store`"):
-        settings.check(settings.read_file(path), str(path))
+        make_jobs(read_job_file(path), str(path))
 
 
 @pytest.mark.parametrize(("written", "margin"), [(".5", 0.5), ("5.", 5.0), ("1e-1", 0.1), ("+2", 2.0), (3, 3)])
 def test_config_settings_that_are_numbers_may_be_written_as_numbers_are(written: Any, margin: float) -> None:
     values: dict[str, Any] = {"store": "s", "model": "m"}
     if isinstance(written, str):
-        settings.override("fit", values, [f"loss.margin={written}"])
+        apply_settings("fit", values, [f"loss.margin={written}"])
     else:
         values["loss_options"] = {"margin": written}
-    assert settings.make_job("fit", values).loss_options == {"margin": margin}
+    assert make_job("fit", values).loss_options == {"margin": margin}
 
 
 @pytest.mark.parametrize("written", ["oops", "0,5", [1.0], None, {}])
 def test_config_setting_that_is_no_number_is_named(written: Any) -> None:
     values = {"store": "s", "model": "m", "loss_options": {"margin": written}}
     with pytest.raises(ConfigError, match=r"fit: loss_options margin: .* is not a number"):
-        settings.make_job("fit", values)
+        make_job("fit", values)

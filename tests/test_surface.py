@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 from streamsvm import errors
 from streamsvm.cli import main as cli
-from streamsvm.cli.commands import EXAMPLES
+from streamsvm.cli.help import EXAMPLES
+from streamsvm.config.command_table import STEPS
 from streamsvm.config.options import options_of
-from streamsvm.config.settings import STEPS
 from streamsvm.registry import load
 from streamsvm.solvers import losses_of
 from tools import generate

@@ -18,8 +18,8 @@ import streamsvm.sklearn
 from streamsvm.api.functions import COMMANDS as FUNCTIONS
 from streamsvm.api.functions import parameter_name
 from streamsvm.cli.main import SUMMARIES
+from streamsvm.config.command_table import STEPS
 from streamsvm.config.options import GROUPS, Field, options_of
-from streamsvm.config.settings import STEPS
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.registry import load
 

@@ -29,9 +29,9 @@ from streamsvm.api.inputs import (
 )
 from streamsvm.api.run_job import run_job
 from streamsvm.api.wording import python_words, to_python
+from streamsvm.config.command_table import STEPS, make_job
 from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
 from streamsvm.config.options import parse_toml as from_toml
-from streamsvm.config.settings import STEPS, make_job
 from streamsvm.display.html import shorten
 from streamsvm.errors import UsageError, quote
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, kind_of

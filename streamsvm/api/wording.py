@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from streamsvm.config.command_table import STEPS, is_stated
 from streamsvm.config.options import Checked, Field, OptionValue, field_values, options_of, parse
-from streamsvm.config.settings import STEPS, is_stated
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.registry import load
 

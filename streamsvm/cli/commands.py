@@ -15,10 +15,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.cli.main import SUMMARIES, write_examples
+from streamsvm.cli.help import (
+    COMMON_OPTIONS,
+    CommandWithExamples,
+    GroupedOption,
+    JobCommand,
+    argument_name,
+    describe_option,
+    make_help_options,
+)
+from streamsvm.cli.main import SUMMARIES
 from streamsvm.cli.show import describe_machine, describe_model, describe_result, describe_store, say, write_json
-from streamsvm.config.options import GROUPS, Field, OptionValue, options_of, parse
-from streamsvm.config.settings import STEPS, JobStep, apply_settings, check, make_job, override, read_file
+from streamsvm.config.command_table import STEPS, JobStep, make_job
+from streamsvm.config.job_files import apply_settings_to_file, make_jobs, merge_values, read_job_file
+from streamsvm.config.options import Field, OptionValue, parse
 from streamsvm.config.units import size_text
 from streamsvm.display.terminal import open_report
 from streamsvm.errors import BudgetError, DataError, UsageError
@@ -32,166 +42,6 @@ if TYPE_CHECKING:
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.fit.options import FitFilesJob
     from streamsvm.jobs.ingest.options import IngestJob
-
-
-ALL = "all"
-COMMON = {
-    "ingest": ("label", "missing", "categorical", "hash_bits", "drop", "missing_label", "test_fraction", "on_bad_line", "memory", "overwrite"),
-    "embed": ("landmarks", "kernel", "gamma", "memory", "overwrite"),
-    "fit": (
-        "C", "loss", "standardize", "class_weight", "landmarks", "gamma", "validation", "calibrate", "tolerance",
-        "time_limit", "memory", "report", "overwrite", "resume",
-    ),
-    "tune": ("C", "gamma", "landmarks", "folds", "loss", "standardize", "class_weight", "memory", "report", "overwrite"),
-    "predict": ("output", "id_column", "on_bad_line", "memory", "overwrite"),
-    "evaluate": ("label", "threshold", "best_threshold", "cost", "on_bad_line", "memory"),
-}  # fmt: skip
-"""The options that the help of a command lists first, in this order: those that most people need."""
-EXAMPLES = {
-    "synth": ("streamsvm synth susy train.zarr --rows 5e6",),
-    "ingest": (
-        "streamsvm ingest train.csv --describe --label y",
-        "streamsvm ingest train.csv train.zarr --label y --missing mean",
-        "streamsvm ingest 'parts/*.parquet' train.zarr --label y --test-fraction 0.1",
-    ),
-    "embed": (
-        "streamsvm embed train.zarr features.zarr --landmarks 2000 --memory 4GiB",
-        "streamsvm fit features.zarr model.ssvm --C 0.1,1,10",
-    ),
-    "fit": (
-        "streamsvm fit train.zarr model.ssvm --memory 512MiB",
-        "streamsvm fit train.zarr model.ssvm --C 0.01,0.1,1 --validation 0.1 --report page.html",
-        "streamsvm fit train.zarr model.ssvm --landmarks 2000 --standardize",
-        "streamsvm fit train.zarr model.ssvm --resume",
-    ),
-    "tune": (
-        "streamsvm tune train.zarr search --C 0.1,1,10 --folds 5",
-        "streamsvm tune train.zarr search --C 1,10 --gamma 0.01,scale --landmarks 1000",
-    ),
-    "predict": (
-        "streamsvm predict model.ssvm new.csv predictions.csv",
-        "streamsvm predict model.ssvm new.parquet predictions.csv --output label,decision",
-    ),
-    "evaluate": ("streamsvm evaluate model.ssvm test.csv", "streamsvm evaluate model.ssvm test.zarr --json"),
-    "export": ("streamsvm export model.ssvm model.onnx --format onnx", "streamsvm export model.ssvm model.txt"),
-    "report": ("streamsvm report model.ssvm page.html", "streamsvm report a.ssvm b.ssvm comparison.html"),
-    "plan": ("streamsvm plan train.zarr --landmarks 2000 --memory 4GiB",),
-    "run": ("streamsvm run job.toml", "streamsvm run job.toml --set fit.C=10 --report page.html"),
-    "info": ("streamsvm info train.zarr --columns", "streamsvm info model.ssvm --json"),
-    "verify": ("streamsvm verify train.zarr",),
-    "doctor": ("streamsvm doctor",),
-}
-"""Command lines at the end of the help of a command."""
-
-
-def make_help_options(tables: Sequence[Field]) -> list[click.Option]:
-    """Return an option for each table of settings that lists the settings of one choice, or of all."""
-    return [_make_help_option(table) for table in tables]
-
-
-def _make_help_option(table: Field) -> click.Option:
-    owner = table.option.settings_of
-
-    def show(ctx: click.Context, _: click.Parameter, name: str | None) -> None:
-        if name is not None and not ctx.resilient_parsing:
-            click.echo(describe_settings(table, name))
-            ctx.exit()
-
-    return click.Option(
-        [f"--help-{owner}"],
-        is_flag=False,
-        flag_value=ALL,
-        is_eager=True,
-        expose_value=False,
-        callback=show,
-        metavar="[NAME]",
-        help=f"List what --set takes for a {owner}, or for all of them.",
-    )
-
-
-def describe_settings(table: Field, name: str) -> str:
-    """Return the settings of one choice, or of all, as text. Raises UsageError for an unknown name."""
-    registry = load(str(table.option.choices))
-    names = list(registry) if name == ALL else [name]
-    return "\n".join(_describe_choice(table.option.settings_of, choice, registry[choice]) for choice in names).rstrip()
-
-
-def _describe_choice(owner: str, name: str, kind: Any) -> str:
-    formatter = click.HelpFormatter(max_width=110)
-    first_line = (kind.__doc__ or "").strip().splitlines()[0]
-    formatter.write_text(f"{owner} {name}: {first_line}")
-    settings = options_of(kind)
-    with formatter.indentation():
-        if settings:
-            formatter.write_dl([(f"{owner}.{field.key}", describe_setting(field)) for field in settings])
-        else:
-            formatter.write_text("It has no settings.")
-    return formatter.getvalue()
-
-
-def describe_setting(field: Field) -> str:
-    """Return help, choices, range and default of a setting."""
-    range_ = f" {field.option.bounds.describe().capitalize()}." if field.option.bounds is not None else ""
-    default = str(field.default).lower() if field.is_switch else field.default_text()
-    return field.help() + range_ + (f"  [default: {default}]" if default else "")
-
-
-FORMS = {"SIZE": "512MiB, 4GiB or 300MB", "DURATION": "90s, 30m or 1h30m", "N": "200 or 5e6"}
-"""How values are written, by their metavar in the help."""
-
-
-class GroupedOption(click.Option):
-    """An option with the heading under which the help lists it."""
-
-    def __init__(self, declared: Sequence[str], group: str = "", **settings: Any) -> None:
-        super().__init__(declared, **settings)
-        self.group = group
-
-
-class CommandWithExamples(click.Command):
-    """A command whose help ends with examples."""
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one a line whatever the width."""
-        write_examples(formatter, EXAMPLES[self.name or ""])
-
-
-class JobCommand(CommandWithExamples):
-    """A command whose help explains its arguments and groups its options."""
-
-    def __init__(self, name: str, *, arguments: Sequence[Field], common: Sequence[str], **settings: Any) -> None:
-        super().__init__(name, **settings)
-        self.arguments, self.common = arguments, common
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the arguments, the common options, each other group under its title, and options without a group."""
-        with formatter.section("Arguments"):
-            formatter.write_dl([(argument_name(field), describe_option(field)) for field in self.arguments])
-        common: dict[str, tuple[str, str]] = {}
-        rows: dict[str, list[tuple[str, str]]] = {}
-        for option in self.get_params(ctx):
-            if isinstance(option, click.Option) and (row := option.get_help_record(ctx)) is not None:
-                if option.name in self.common and option.name not in common:  # --no-X comes with its group
-                    common[option.name] = row
-                else:
-                    group = option.group if isinstance(option, GroupedOption) else ""
-                    rows.setdefault(group, []).append(row)
-        if common:
-            with formatter.section("Common options"):
-                formatter.write_dl([common[name] for name in self.common])
-        for group, title in {**GROUPS, "": "Other"}.items():
-            if group in rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows[group])
-
-    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write how sizes, durations and counts are written, where the command takes them, and the examples."""
-        shown = {parameter.metavar for parameter in self.params if isinstance(parameter, click.Option)}
-        forms = [f"{name} is written {form}" for name, form in FORMS.items() if name in shown]
-        if forms:
-            formatter.write_paragraph()
-            formatter.write_text("; ".join(forms) + ".")
-        super().format_epilog(ctx, formatter)
 
 
 class FieldType(click.ParamType[Any]):
@@ -236,20 +86,13 @@ def make_command(
             params += _make_options(field)
     params += _make_common_options(made_of)
     return JobCommand(
-        name, arguments=arguments, common=COMMON.get(name, ()), params=params, callback=run, help=SUMMARIES[name]
+        name,
+        arguments=arguments,
+        common=COMMON_OPTIONS.get(name, ()),
+        params=params,
+        callback=run,
+        help=SUMMARIES[name],
     )
-
-
-def argument_name(field: Field) -> str:
-    """Return the name of an argument in the help: STORE, SOURCE..."""
-    name = (field.option.metavar or field.name.upper()) + ("..." if field.is_list else "")
-    return name if field.required else f"[{name}]"
-
-
-def describe_option(field: Field) -> str:
-    """Return the help of an option: its text, choices and default."""
-    default = field.default_text()
-    return field.help() + (f"  [default: {default}]" if default else "")
 
 
 def _make_argument(field: Field) -> click.Argument:
@@ -294,24 +137,17 @@ def _make_common_options(step: JobStep) -> list[click.Parameter]:
     return [chosen, *make_help_options(tables), *found]
 
 
-def build_job(name: str, values: ByName, config: Path | None, settings: Sequence[str]) -> Any:
-    """Return the job of a command line: options override the values of the file, and --set overrides both.
+def build_job(name: str, options: ByName, config: Path | None, settings: Sequence[str]) -> Any:
+    """Return the job of a command line: options override the values of the job file ``config``, and --set overrides both.
 
     Raises UsageError, ConfigError and what reading the file raises.
     """
-    found: ByName = {}
-    if config is not None:
-        tables = [table for step, table in read_file(config) if step == name]
-        if len(tables) != 1:
-            raise UsageError(f"{config} has {len(tables)} tables [{name}], one is needed", hint="see 'streamsvm run'")
-        found |= tables[0]
-    found |= {key: value for key, value in values.items() if value not in (None, ())}
-    override(name, found, settings)
+    values = merge_values(name, options, config, settings)
     required = {field.name for field in STEPS[name].fields if field.required}
     for positional in STEPS[name].positional:
-        if positional in required and positional not in found:
+        if positional in required and positional not in values:
             raise click.UsageError(f"Missing argument '{positional.upper()}'.")
-    return make_job(name, found)
+    return make_job(name, values)
 
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Write one JSON object to standard output.")
@@ -496,11 +332,11 @@ def run_file(
     ctx: click.Context, path: Path, settings: Sequence[str], as_json: bool, report: Path | None = None
 ) -> None:
     """Run every step of a job file; all of them are checked before the first one starts."""
-    steps = read_file(path)
+    steps = read_job_file(path)
     if report is not None:
         steps.append(("report", make_report_step(steps, report)))
-    apply_settings(steps, settings)
-    jobs = check(steps, str(path))
+    apply_settings_to_file(steps, settings)
+    jobs = make_jobs(steps, str(path))
     for (name, _), job in zip(steps, jobs, strict=True):
         if not as_json:
             say(f"[{name}]")

@@ -10,14 +10,14 @@ import io
 import os
 import sys
 import traceback
-from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import click
 
 from streamsvm import __version__
-from streamsvm.config.settings import STEPS
+from streamsvm.cli.help import write_examples
+from streamsvm.config.command_table import STEPS
 from streamsvm.errors import StorageError, printable, translate_error
 from streamsvm.registry import did_you_mean
 
@@ -88,13 +88,6 @@ class LazyGroup(click.Group):
             raise
         except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last stop: everything becomes an exit code)
             return ctx.exit(explain(error, debug=ctx.params.get("debug", False)))
-
-
-def write_examples(formatter: click.HelpFormatter, examples: Sequence[str]) -> None:
-    """Write a section of command lines, one a line, so that they can be copied."""
-    with formatter.section("Examples"):
-        for example in examples:
-            formatter.write(f"{'':>{formatter.current_indent}}{example}\n")
 
 
 def _check_stdout() -> None:

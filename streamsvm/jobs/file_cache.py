@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamsvm import __version__
 from streamsvm.aliases import JsonObject
+from streamsvm.config.command_table import format_command
 from streamsvm.config.options import OptionValue, field_values, options_of
-from streamsvm.config.settings import format_command
 from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.signals import check_time, describe_leftovers

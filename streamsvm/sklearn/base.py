@@ -39,7 +39,7 @@ from streamsvm.api.functions import convert_options, equal_values, explain_synon
 from streamsvm.api.inputs import explain_interruption, find_or_make_store
 from streamsvm.api.run_job import open_job_report, report_passes
 from streamsvm.api.wording import to_python
-from streamsvm.config.settings import make_job
+from streamsvm.config.command_table import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.column_names import column_names, table_columns

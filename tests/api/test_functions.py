@@ -27,7 +27,7 @@ import streamsvm as sv
 from streamsvm.api.functions import COMMANDS, MORE_FILES, SYNONYMS, WITH_ROWS, parameter_name, python_parameters
 from streamsvm.api.wording import to_python
 from streamsvm.cli import main as cli
-from streamsvm.config.settings import STEPS
+from streamsvm.config.command_table import STEPS
 from streamsvm.jobs.apply import decision_values
 from streamsvm.sklearn import StreamRows, StreamSVC
 from tests.tables import NAMES, passengers, write_csv
@@ -88,7 +88,7 @@ def test_api_function_has_every_option_with_its_default(step: str) -> None:
 def test_api_defaults_of_a_function_can_be_given(step: str) -> None:
     """What help shows as the default is a value the function takes, and means the same as leaving it out."""
     from streamsvm.api.functions import convert_options
-    from streamsvm.config.settings import make_job
+    from streamsvm.config.command_table import make_job
 
     needed: dict[str, Any] = {field.name: f"a{k}.csv" for k, field in enumerate(STEPS[step].fields) if field.required}
     needed |= {"name": "susy"} if "name" in needed else {}

@@ -17,7 +17,7 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.cli.main import cli
-from streamsvm.config.settings import format_command as command_of
+from streamsvm.config.command_table import format_command as command_of
 from streamsvm.errors import InterruptedRun
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.types import Status

@@ -109,7 +109,7 @@ def counted(trial: dict[str, Any]) -> tuple[int, int, str]:
 
 def run(trial: dict[str, Any]) -> None:
     """Execute one job by name, with journals and checkpoints as often as can be."""
-    from streamsvm.config.settings import STEPS, load, make_job
+    from streamsvm.config.command_table import STEPS, load, make_job
     from streamsvm.engine import checkpoint
     from streamsvm.store import hdf5 as hdf5_store
     from streamsvm.store.write import writer

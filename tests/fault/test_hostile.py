@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from streamsvm.config.settings import check, read_file
+from streamsvm.config.job_files import make_jobs, read_job_file
 from streamsvm.errors import ConfigError, DataError, StreamSVMError, UsageError
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.ingest.options import IngestJob
@@ -98,7 +98,7 @@ def test_hostile_job_files_are_refused(tmp_path: Path, text: str, said: str) -> 
     path = tmp_path / "job.toml"
     path.write_text(text)
     with pytest.raises((UsageError, ConfigError), match=said):
-        check(read_file(path), str(path))
+        make_jobs(read_job_file(path), str(path))
 
 
 OPENED = re.compile(r'open(?:at)?\((?:AT_FDCWD|\d+), "([^"]+)", ([A-Z_|0-9a-z]+)')

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from streamsvm.config.settings import read_file
+from streamsvm.config.job_files import read_job_file
 from streamsvm.display.read_record import read_run
 from streamsvm.errors import BudgetError, DataError, MissingError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.options import PredictJob
@@ -121,7 +121,7 @@ def test_odd_file_in_place_of_a_model_or_job_file_is_not_waited_for(odd: str, pl
     (tmp_path / "job.toml").write_text("[fit]\n")
     ODD[odd](tmp_path / "job.toml")
     with pytest.raises(StreamSVMError):
-        read_file(tmp_path / "job.toml")
+        read_job_file(tmp_path / "job.toml")
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "npy", "h5", "gz"])

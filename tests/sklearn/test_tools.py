@@ -23,7 +23,7 @@ from sklearn.preprocessing import StandardScaler
 
 import streamsvm as sv
 from streamsvm.calibration import CALIBRATIONS
-from streamsvm.config.settings import STEPS
+from streamsvm.config.command_table import STEPS
 from streamsvm.jobs.common_options import MULTI_CLASS
 from streamsvm.kernels import KERNELS
 from streamsvm.losses import LOSSES

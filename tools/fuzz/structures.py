@@ -47,8 +47,9 @@ from safetensors.numpy import save
 import streamsvm as sv
 from streamsvm import model as models
 from streamsvm.cli.commands import build_job, get_command
+from streamsvm.config.command_table import STEPS
+from streamsvm.config.job_files import make_jobs, read_job_file
 from streamsvm.config.options import Field
-from streamsvm.config.settings import STEPS, check, read_file
 from streamsvm.errors import StreamSVMError
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.files import fit_files
@@ -453,7 +454,7 @@ def job_file(scratch: Path) -> Trial:
             at = draw.randrange(len(text))
             text = text[:at] + draw.choice(("", "=", "[", "]", '"', "\n", "\x00")) + text[at + 1 :]
         path.write_text(text, encoding="utf-8")
-        check(read_file(path), str(path))
+        make_jobs(read_job_file(path), str(path))
         return "taken"
 
     return trial

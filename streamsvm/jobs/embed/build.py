@@ -36,7 +36,7 @@ from streamsvm.compute import threading
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.kernel_matrix import Points
 from streamsvm.compute.threading import end_all, start_all
-from streamsvm.config.settings import format_command
+from streamsvm.config.command_table import format_command
 from streamsvm.config.units import mib
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit

@@ -38,8 +38,8 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.compile_clock import CLOCK
+from streamsvm.config.command_table import format_command
 from streamsvm.config.options import Checked
-from streamsvm.config.settings import format_command
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from streamsvm import durable
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.config.settings import format_command
+from streamsvm.config.command_table import format_command
 from streamsvm.display.terminal import align_columns
 from streamsvm.errors import ConfigError, DataError, MissingError, StreamSVMError, UsageError, printable, quote
 from streamsvm.input_files import is_folder, is_there, open_regular

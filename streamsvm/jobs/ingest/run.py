@@ -20,8 +20,8 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
+from streamsvm.config.command_table import format_command
 from streamsvm.config.options import options_of
-from streamsvm.config.settings import format_command
 from streamsvm.config.units import mib, seconds_text
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.progress import Stopwatch

@@ -31,8 +31,8 @@ from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
+from streamsvm.config.command_table import format_command
 from streamsvm.config.options import field_values, options_of
-from streamsvm.config.settings import format_command
 from streamsvm.config.units import seconds_text
 from streamsvm.engine import signals
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
