@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.compute.kernel_values.rounding import DOUBLE, SINGLE, error_of
+from streamsvm.compute.kernel_values.arithmetic import DOUBLE, SINGLE, error_of
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model
 from streamsvm.rows import Dense, Reach

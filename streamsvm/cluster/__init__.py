@@ -11,7 +11,7 @@ runs.
 Scheduler, workers and the program need the same installation and the same files under the same names.
 
     connection        --cluster: addresses, TLS, local workers
-    executor          tasks, lost workers, and the messages of failures
+    dask_executor     tasks, lost workers, and the messages of failures
     dask_collections  writing Dask collections to a store, and applying a model to them lazily
 """
 

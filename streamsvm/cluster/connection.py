@@ -30,7 +30,7 @@ from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 
 from streamsvm.aliases import ByName
-from streamsvm.cluster.executor import PATIENCE, DaskExecutor, LocalExecutor
+from streamsvm.cluster.dask_executor import PATIENCE, DaskExecutor, LocalExecutor
 from streamsvm.errors import ClusterError, DataError, MissingError, SecurityError, UsageError, quote
 from streamsvm.input_files import is_file, read_whole
 

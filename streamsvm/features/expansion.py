@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.compute.blocks.operators import decision_values
-from streamsvm.compute.kernel_values.expansion import worthwhile
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, DOUBLE, arithmetic_for, dtype_of
 from streamsvm.compute.kernel_values.kernel_matrix import Points, dense_rows, kernel_block, points_of
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, DOUBLE, arithmetic_for, dtype_of
+from streamsvm.compute.kernel_values.kernel_products import worthwhile
 from streamsvm.compute.threading import in_strips, threads
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized

@@ -19,8 +19,7 @@ import numpy as np
 
 from streamsvm.aliases import Array, RowRecord
 from streamsvm.compute.blocks.operators import TILE, Factored, UnformedRows
-from streamsvm.compute.kernel_values.kernel_matrix import Points, kernel_block, points_of, symmetric_gram
-from streamsvm.compute.kernel_values.rounding import (
+from streamsvm.compute.kernel_values.arithmetic import (
     DIFFERENCES,
     SINGLE,
     UNITS,
@@ -30,6 +29,7 @@ from streamsvm.compute.kernel_values.rounding import (
     exact_arithmetic,
     reach_of,
 )
+from streamsvm.compute.kernel_values.kernel_matrix import Points, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.threading import in_strips
 from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, make_expansion

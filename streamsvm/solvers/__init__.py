@@ -19,7 +19,7 @@ solvers), ``regularizers`` (the l1 ball, the elastic net).
 
 Shared by several methods: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (the stall
 rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (all rows in memory),
-``rounding`` (bounds of the rounding errors of P and D), ``leave_one_out`` (leave-one-out scores).
+``linear_rounding`` (bounds of the rounding errors of P and D), ``leave_one_out`` (leave-one-out scores).
 """
 
 from __future__ import annotations

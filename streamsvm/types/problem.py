@@ -169,7 +169,7 @@ class Kernel(Protocol):
         """Return a bound of the rounding error of a value computed from norms and products; ``unit`` is the unit
         roundoff.
 
-        Derived in ``compute/kernel_values/rounding.py``.
+        Derived in ``compute/kernel_values/arithmetic.py``.
         """
         ...
 

@@ -23,7 +23,7 @@ from distributed import Client
 
 import streamsvm as sv
 from streamsvm.cluster import ingest_dask, using
-from streamsvm.cluster.executor import run_task
+from streamsvm.cluster.dask_executor import run_task
 from streamsvm.engine import signals
 from streamsvm.engine.executor import SerialExecutor, Task
 from streamsvm.errors import ClusterError, DataError, InterruptedRun

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 
 from streamsvm.cluster import using
-from streamsvm.cluster.executor import list_workers
+from streamsvm.cluster.dask_executor import list_workers
 from streamsvm.engine.executor import Joins, SerialExecutor, Task
 from streamsvm.errors import ClusterError
 from streamsvm.jobs.fit.driver import fit

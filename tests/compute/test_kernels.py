@@ -11,11 +11,7 @@ from numba import njit
 
 from streamsvm import kernels
 from streamsvm.compute.kernel_values import kernel_matrix
-from streamsvm.compute.kernel_values.elementary import exp32, exp64
-from streamsvm.compute.kernel_values.expansion import expand, tiles
-from streamsvm.compute.kernel_values.expansion import gram as gram_matrix
-from streamsvm.compute.kernel_values.kernel_matrix import squares_of
-from streamsvm.compute.kernel_values.rounding import (
+from streamsvm.compute.kernel_values.arithmetic import (
     DIFFERENCES,
     DOUBLE,
     SINGLE,
@@ -26,6 +22,10 @@ from streamsvm.compute.kernel_values.rounding import (
     reach_of,
     working_arithmetic,
 )
+from streamsvm.compute.kernel_values.elementary import exp32, exp64
+from streamsvm.compute.kernel_values.kernel_matrix import squares_of
+from streamsvm.compute.kernel_values.kernel_products import expand, tiles
+from streamsvm.compute.kernel_values.kernel_products import gram as gram_matrix
 from streamsvm.compute.passes import kernel_rows
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.smo import FLAT, STRIPE, smo

@@ -17,8 +17,8 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import CSR, Dense, to_matrix
 from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.linear_rounding import UNIT, two_sum_terms
 from streamsvm.solvers.problem_kinds import OneAgainstRest
-from streamsvm.solvers.rounding import UNIT, two_sum_terms
 from streamsvm.types import Block, Problem
 from tests.arrays import csr_of, sparse_values
 from tests.axes import each_value

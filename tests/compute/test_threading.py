@@ -17,8 +17,8 @@ import pytest
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import TILE, Factored, form_rows
-from streamsvm.compute.kernel_values import expansion
-from streamsvm.compute.kernel_values.expansion import expand
+from streamsvm.compute.kernel_values import kernel_products
+from streamsvm.compute.kernel_values.kernel_products import expand
 from streamsvm.kernels import RBF
 from streamsvm.rows import Dense
 from tests.arrays import csr_of
@@ -39,7 +39,7 @@ def test_threads_every_row_is_covered_once(rows: int, threads: int) -> None:
 
 
 def test_threads_do_not_change_an_expansion(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(expansion, "TILE_ROWS", 16)
+    monkeypatch.setattr(kernel_products, "TILE_ROWS", 16)
     rng = np.random.default_rng(0)
     X, Z = (Dense(rng.normal(size=(n, 3)).astype(np.float32)) for n in (500, 40))
     found = []
@@ -79,7 +79,7 @@ def test_threads_gram_matrix_is_symmetric_to_the_bit_and_that_of_any_number_of_t
     found = []
     for threads in (1, 2, 3):
         with threading.use_threads(threads):
-            found.append(expansion.gram(Z, RBF(0.5), 5))
+            found.append(kernel_products.gram(Z, RBF(0.5), 5))
     np.testing.assert_array_equal(found[0], found[1])
     np.testing.assert_array_equal(found[0], found[2])
     np.testing.assert_array_equal(found[0], found[0].T)

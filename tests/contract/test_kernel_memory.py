@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 import pytest
 
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan

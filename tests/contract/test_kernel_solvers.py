@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.compute.kernel_values import expansion
+from streamsvm.compute.kernel_values import kernel_products
 from streamsvm.errors import BudgetError, UsageError
 from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.options import FitJob
@@ -145,13 +145,13 @@ def test_problems_share_kernel_values(
 ) -> None:
     counts, duals = [], []
     evaluated: list[int] = []
-    plain = expansion.kernel_block
+    plain = kernel_products.kernel_block
 
     def counted(X: Any, Z: Any, kernel: Any, out: Any, **how: Any) -> None:
         evaluated.append(out.size)
         plain(X, Z, kernel, out, **how)
 
-    monkeypatch.setattr(expansion, "kernel_block", counted)
+    monkeypatch.setattr(kernel_products, "kernel_block", counted)
     monkeypatch.setattr(cache_module, "WEIGHING_COST", 0)  # the rows are narrow
     for prepare_shared in (solver.prepare_shared, lambda *_: None):
         monkeypatch.setattr(solver, "prepare_shared", prepare_shared)

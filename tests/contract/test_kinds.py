@@ -14,7 +14,7 @@ from streamsvm.engine.loop import RunSettings
 from streamsvm.features.scaling import Raw
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
-from streamsvm.solvers.rounding import RowWeights, VectorSum, rounding_of_dual, rounding_of_primal
+from streamsvm.solvers.linear_rounding import RowWeights, VectorSum, rounding_of_dual, rounding_of_primal
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Certificate, Kind, Problem, Regularizer, Stop
 from tests.contract.kinds import CASES, CLASSES, Case, saved_subclasses

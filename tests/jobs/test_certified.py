@@ -18,14 +18,14 @@ from streamsvm.kernels import RBF, Polynomial, Sigmoid
 from streamsvm.losses import Hinge, SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.blended import Blended
-from streamsvm.solvers.nu import NuMargin
-from streamsvm.solvers.one_class import FreeOffset
-from streamsvm.solvers.problem_kinds import OneAgainstRest
-from streamsvm.solvers.rounding import (
+from streamsvm.solvers.linear_rounding import (
     RowWeights,
     pull_at_optimum,
     root_pull_at_optimum,
 )
+from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.one_class import FreeOffset
+from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, LinearSolution, Problem, Regularizer, Status
 from tests.solvers.problems import kind_of

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm import __version__
-from streamsvm.cluster import executor
+from streamsvm.cluster import dask_executor
 from streamsvm.engine.groups import PartialResult
 from streamsvm.schedule.machine import PeakWatch, anonymous_bytes
 
@@ -60,6 +60,6 @@ def test_peak_memory_thread_ends_with_the_watch() -> None:
 
 def test_peak_memory_worker_tells_what_a_task_took_with_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
     before = anonymous_bytes()
-    monkeypatch.setattr(executor, "PeakWatch", Watch)
-    assert executor.run_task(_come_and_gone, __version__, SIZE).peak >= before + SIZE // 2
-    assert executor.run_task(len, __version__, "abc") == 3
+    monkeypatch.setattr(dask_executor, "PeakWatch", Watch)
+    assert dask_executor.run_task(_come_and_gone, __version__, SIZE).peak >= before + SIZE // 2
+    assert dask_executor.run_task(len, __version__, "abc") == 3

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.rounding import DOUBLE
+from streamsvm.compute.kernel_values.arithmetic import DOUBLE
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.kernel_values.rounding import DOUBLE, error_of
+from streamsvm.compute.kernel_values.arithmetic import DOUBLE, error_of
 from streamsvm.compute.passes.kernel_rows import in_reach_of_loss
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
@@ -34,10 +34,7 @@ from streamsvm.solvers.kernel.rounding import (
     error_of_values,
     needs_certified_form,
 )
-from streamsvm.solvers.nu import NuMargin
-from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest
-from streamsvm.solvers.regularizers import L1Ball
-from streamsvm.solvers.rounding import (
+from streamsvm.solvers.linear_rounding import (
     UNIT,
     RowWeights,
     VectorSum,
@@ -50,6 +47,9 @@ from streamsvm.solvers.rounding import (
     steepness,
     two_sum_terms,
 )
+from streamsvm.solvers.nu import NuMargin
+from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest
+from streamsvm.solvers.regularizers import L1Ball
 from streamsvm.store import create
 from streamsvm.types import Block, Certificate, Problem, Status
 from streamsvm.types.problem import best_scale

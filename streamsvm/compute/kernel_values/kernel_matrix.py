@@ -2,7 +2,7 @@
 kernel in place.
 
 The dtype of the output array determines the arithmetic, float32 or float64; norms are always summed in float64. Bounds
-of the rounding error are derived in ``compute/kernel_values/rounding.py``. If a kernel of x - z is so narrow that
+of the rounding error are derived in ``compute/kernel_values/arithmetic.py``. If a kernel of x - z is so narrow that
 products in float64 are not accurate enough, distances are sums of differences. BLAS uses the number of threads that the
 caller has set (``threadpool_limits``): one, while a reader works.
 """
@@ -18,7 +18,7 @@ from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.compute.compiled import compiled
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, exact_arithmetic, reach_of
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, exact_arithmetic, reach_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
 

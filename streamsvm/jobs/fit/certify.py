@@ -1,6 +1,6 @@
 """Certify a finished training: compute the certificates of the model as it will be saved, and the status they justify.
 
-**Linear fits**: ``solvers/rounding.py`` bounds the rounding error. With --standardize the solver sees float32 rows, whose entries differ by
+**Linear fits**: ``solvers/linear_rounding.py`` bounds the rounding error. With --standardize the solver sees float32 rows, whose entries differ by
 two roundings from the stored ones, to which the saved weights apply. If this can amount to more than a tenth of the
 tolerance, one more pass over the stored rows computes in float64 P of the saved weights, and D of the dual variables
 given by the loss derivatives there.
@@ -50,7 +50,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64, row_where
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.evaluation import Evaluation
-from streamsvm.solvers.rounding import (
+from streamsvm.solvers.linear_rounding import (
     COARSE,
     OWN,
     SHARE,

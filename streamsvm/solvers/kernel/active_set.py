@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
-from streamsvm.compute.kernel_values.expansion import gram, scratch_bytes
+from streamsvm.compute.kernel_values.kernel_products import gram, scratch_bytes
 from streamsvm.errors import DataError, UsageError
 from streamsvm.rows import Float64, Reach
 from streamsvm.solvers.active_set_qp import (

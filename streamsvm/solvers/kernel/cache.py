@@ -9,9 +9,9 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.expansion import expand_all
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, dtype_of
 from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block, points_of
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
+from streamsvm.compute.kernel_values.kernel_products import expand_all
 from streamsvm.rows import Dense, Float64, Rows, row_count, row_stack, to_matrix
 from streamsvm.solvers.kernel.pool import Form, Pool
 

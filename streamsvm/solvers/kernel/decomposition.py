@@ -39,8 +39,8 @@ import numpy as np
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
 from streamsvm.compute.blocks.sums import dual_sum
-from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
-from streamsvm.compute.kernel_values.rounding import ENOUGH
+from streamsvm.compute.kernel_values.arithmetic import ENOUGH
+from streamsvm.compute.kernel_values.kernel_products import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, sum_shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys

@@ -38,8 +38,8 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, dtype_of
 from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block, points_of
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, dtype_of
 from streamsvm.compute.passes.frank_wolfe import (
     Tangent,
     away_room,

@@ -16,7 +16,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.rounding import SINGLE
+from streamsvm.compute.kernel_values.arithmetic import SINGLE
 from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int64, Rows, row_stack
 from streamsvm.types import Kernel
@@ -37,7 +37,7 @@ class Form(NamedTuple):
     constant: float = 0.0
     """Added to every kernel value: the square of a regularized bias; 0 if the bias is free."""
     arithmetic: int = SINGLE
-    """The arithmetic of kernel values (``compute/kernel_values/rounding.py``)."""
+    """The arithmetic of kernel values (``compute/kernel_values/arithmetic.py``)."""
 
 
 @saved_as("kernel.working_set")

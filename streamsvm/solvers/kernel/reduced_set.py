@@ -17,7 +17,7 @@ from typing import Annotated
 
 import numpy as np
 
-from streamsvm.compute.kernel_values.expansion import expand, gram, tiles
+from streamsvm.compute.kernel_values.kernel_products import expand, gram, tiles
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int64, row_slice
 from streamsvm.solvers.kernel.pool import Form, Pool, select_rows

@@ -1,6 +1,6 @@
 """Bounds of the rounding errors of P and D of a kernel machine.
 
-With coefficients x on points z_j, and K known up to ``delta`` per entry (``compute/kernel_values/rounding.py``), the
+With coefficients x on points z_j, and K known up to ``delta`` per entry (``compute/kernel_values/arithmetic.py``), the
 error of the decision values f = K x is at most
 
     E = (delta + m eps max|k|) sum |x_j|,     eps = 2^-53,
@@ -23,8 +23,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from streamsvm.compute.kernel_values.kernel_matrix import squares_of
-from streamsvm.compute.kernel_values.rounding import (
+from streamsvm.compute.kernel_values.arithmetic import (
     ENOUGH,
     SINGLE,
     error_of,
@@ -32,9 +31,10 @@ from streamsvm.compute.kernel_values.rounding import (
     reach_of,
     working_arithmetic,
 )
+from streamsvm.compute.kernel_values.kernel_matrix import squares_of
 from streamsvm.rows import Reach, Rows
 from streamsvm.solvers.kernel.pool import Form
-from streamsvm.solvers.rounding import SHARE
+from streamsvm.solvers.linear_rounding import SHARE
 from streamsvm.types import Problem
 
 EPS = 2.0**-53

@@ -36,7 +36,7 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row
-from streamsvm.compute.kernel_values.expansion import expand, scratch_bytes
+from streamsvm.compute.kernel_values.kernel_products import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.kernel_rows import ridges, sum_shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys

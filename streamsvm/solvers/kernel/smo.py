@@ -37,8 +37,8 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.expansion import expand, gram, weigh
-from streamsvm.compute.kernel_values.rounding import SINGLE
+from streamsvm.compute.kernel_values.arithmetic import SINGLE
+from streamsvm.compute.kernel_values.kernel_products import expand, gram, weigh
 from streamsvm.compute.passes.smo import smo
 from streamsvm.compute.threading import in_strips
 from streamsvm.rows import CSR, Float64, Int64, Rows

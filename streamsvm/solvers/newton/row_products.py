@@ -12,9 +12,9 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sweep, columns_of, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
+from streamsvm.solvers.linear_rounding import UNIT
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
 from streamsvm.solvers.newton.priority_sampling import Sample
-from streamsvm.solvers.rounding import UNIT
 from streamsvm.types import Loss, Problem
 from streamsvm.types.problem import best_scale, dual_at
 

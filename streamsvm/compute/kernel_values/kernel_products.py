@@ -1,6 +1,6 @@
 """Kernel expansions, f_i = sum_j c_j k(x_i, z_j), computed in tiles that fit the processor's cache.
 
-The caller chooses the arithmetic of the kernel values (``compute/kernel_values/rounding.py``); sums are always float64.
+The caller chooses the arithmetic of the kernel values (``compute/kernel_values/arithmetic.py``); sums are always float64.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block, points_of
-from streamsvm.compute.kernel_values.rounding import DIFFERENCES, SINGLE, dtype_of
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.threading import in_strips, share_out, threads
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice, to_matrix
