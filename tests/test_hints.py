@@ -23,7 +23,7 @@ import streamsvm as sv
 from streamsvm.cli import main as cli
 from streamsvm.cli.commands import build_job, get_command
 from streamsvm.config.command_table import format_command
-from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.tune.options import TuneJob

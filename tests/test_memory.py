@@ -46,7 +46,7 @@ class Watched(NamedTuple):
 
 PAUSING = """
 import time
-from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.__main__ import main
 plain, visits = BlockVisitor.visit, []
 def pausing(*values):

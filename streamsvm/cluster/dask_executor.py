@@ -26,10 +26,10 @@ from streamsvm.aliases import JsonMapping
 from streamsvm.compute import freed_memory, threading
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Joins, OnProgress, Part, PeakAware, Result, Shared, Task, ignore_progress
-from streamsvm.engine.groups import PartialResult
+from streamsvm.engine.group_tasks import PartialResult
 from streamsvm.engine.join_tree import spans_of, tree_reduce
-from streamsvm.engine.signals import check_time
 from streamsvm.engine.state_transfer import state_bytes
+from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import ClusterError, MissingError, StreamSVMError
 from streamsvm.schedule.machine import PeakWatch
 

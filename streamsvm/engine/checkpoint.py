@@ -28,9 +28,10 @@ from streamsvm.array_file import open_container, pieces
 from streamsvm.class_tags import class_of, tag_of
 from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
-from streamsvm.engine.fit_state import ProblemRun, Training
-from streamsvm.engine.signals import Interruption, check_time
+from streamsvm.engine.fit_state import SAVED_FIELDS, ProblemRun, Training
+from streamsvm.engine.signals import Interruption
 from streamsvm.engine.store_reference import StoreGuard
+from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
 from streamsvm.locks import sweep
 from streamsvm.types import Report, Status
@@ -51,18 +52,6 @@ GENERATIONS = ("ckpt-A", "ckpt-B")
 PAUSE_FACTOR = 20
 """Minimum pause between two checkpoints, as a multiple of the time the last one took, so that checkpoints take at most
 1/20 of a run."""
-SAVED_FIELDS = {
-    "passes": "passes",
-    "index": "chunks_visited",
-    "ending": "ending",
-    "seconds": "seconds",
-    "waited": "waited",
-    "bytes_read": "bytes_read",
-    "held": "validation_state",
-    "gaps": "gaps",
-}
-"""Keys of a checkpoint, each with the field of ``Training`` that it stores. The problems' runs, the per-row state and
-the status are stored under further keys."""
 
 
 class Encoder:

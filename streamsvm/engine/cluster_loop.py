@@ -12,11 +12,12 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import NamedTuple
 
-from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint import Checkpointer
 from streamsvm.engine.executor import Executor, Joins, OnProgress
 from streamsvm.engine.fit_state import Training, make_pending_steps
-from streamsvm.engine.groups import GroupFit, GroupTrainer, Join, PartialResult, PassInput, Work, sum_costs
+from streamsvm.engine.group_tasks import Join, PartialResult, PassInput, Work, sum_costs
+from streamsvm.engine.loop import GroupFit, GroupTrainer
 from streamsvm.engine.row_state import GroupRows, GroupStateFiles, Versions
 from streamsvm.engine.state_transfer import clone, serialize
 from streamsvm.errors import ClusterError, DataError

@@ -13,10 +13,10 @@ import numpy as np
 
 from streamsvm.compute import threading as cores
 from streamsvm.compute.blocks import operators
-from streamsvm.engine.block import block_of, own_rows
+from streamsvm.engine.block_visitor import block_of, own_rows
 from streamsvm.engine.executor import Joins, Task, ignore_progress, local_executor
 from streamsvm.engine.fit_state import RowNumbers
-from streamsvm.engine.groups import lend_map
+from streamsvm.engine.group_tasks import lend_map
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Rows, row_where

@@ -13,7 +13,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.types import AnySolver, Certificate, Layout, Problem, State, Status, Stop
 
 if TYPE_CHECKING:
-    from streamsvm.engine.block import ActiveProblem
+    from streamsvm.engine.block_visitor import ActiveProblem
 
 
 class CheckpointedRows(Protocol):
@@ -99,6 +99,20 @@ class ProblemRun:
         return self.state if self.witness is None else self.witness
 
 
+SAVED_FIELDS = {
+    "passes": "passes",
+    "index": "chunks_visited",
+    "ending": "ending",
+    "seconds": "seconds",
+    "waited": "waited",
+    "bytes_read": "bytes_read",
+    "held": "validation_state",
+    "gaps": "gaps",
+}
+"""Keys of a checkpoint, each with the plain field of ``Training`` that it stores. The problems' runs, the per-row state
+and the status are stored under further keys (``checkpoint.RunCheckpointer``)."""
+
+
 @dataclass(slots=True, repr=False)
 class Training:
     """The live state of a fit, and in the end its result: the run of each problem, and costs."""
@@ -152,7 +166,7 @@ class Training:
 
     def active(self) -> list[ActiveProblem]:
         """Return the problems that are not done."""
-        from streamsvm.engine.block import ActiveProblem  # imported late: it loads numba
+        from streamsvm.engine.block_visitor import ActiveProblem  # imported late: it loads numba
 
         return [ActiveProblem(k, run.problem, run.state) for k, run in enumerate(self.runs) if not run.done]
 

@@ -1,12 +1,11 @@
-"""The fit loop, written once for every solver, and the trainer for online solvers, which update their weights at every
-block.
+"""The fit loop, written once for every solver; ``local_loop`` makes its passes in this process, ``cluster_loop`` on a
+cluster.
 
 A pass visits every chunk with the solver of every problem that is not done, then closes the pass. The loop makes passes
-until every problem's duality gap has been computed exactly and is at most its tolerance. ``groups`` makes a pass group
-by group, on threads or on a cluster; ``StreamTrainer`` visits one chunk after the other, for online solvers. All
-problems (classes, values of C) visit a block while it is in memory, so that one pass over the data serves them all. A
-callback may ask the fit to end (``end_fit``); the fit then stops as it does at its time limit: after one final pass
-that computes exact certificates.
+until every problem's duality gap has been computed exactly and is at most its tolerance. All problems (classes, values
+of C) visit a block while it is in memory, so that one pass over the data serves them all. A callback may ask the fit to
+end (``end_fit``); the fit then stops as it does at its time limit: after one final pass that computes exact
+certificates.
 """
 
 from __future__ import annotations
@@ -18,18 +17,20 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Protocol, Self
 
 from streamsvm.compute.compile_clock import CLOCK
-from streamsvm.engine.block import ActiveProblem, BlockVisitor
+from streamsvm.engine.block_visitor import ActiveProblem
 from streamsvm.engine.checkpoint import Checkpointer, NoCheckpoint
+from streamsvm.engine.executor import Executor, OnProgress, Task
 from streamsvm.engine.fit_state import ProblemRun, Training, make_pending_steps
+from streamsvm.engine.group_tasks import PartialResult, Work, visit_group, visit_groups
+from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import ProgressReporter
-from streamsvm.engine.row_state import RowStates
-from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
-from streamsvm.store.disk_reads import count_retries
-from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Status, Stop, Store
+from streamsvm.schedule.machine import anonymous_bytes
+from streamsvm.types import AnySolver, Layout, Problem, Report, Status, Stop
 
 _END_REQUESTS: ContextVar[list[bool] | None] = ContextVar("end_requests", default=None)
 
@@ -246,93 +247,50 @@ class RunSettings:
         return None if self.directory is None else self.directory / name
 
 
-class StreamTrainer(FitLoop):
-    """The fit loop for online solvers, which update their weights at every block: reader threads load chunks, this
-    thread visits them.
+@dataclass(frozen=True, slots=True)
+class GroupFit:
+    """A fit that is made group by group: the common input of its tasks, and the groups."""
+
+    work: Work
+    groups: list[Group]
+    """The groups; each is one task in every pass."""
+    layout: Layout
+    """Layout of the training store."""
+    needs: int
+    """Bytes of memory that a task is expected to need."""
+    cached: bool = False
+    """Whether blocks stay in memory after they are read."""
+
+
+class GroupTrainer(FitLoop):
+    """The fit loop whose passes are run by an executor: in every pass there is one task for each group of chunks.
+
+    For solvers that only sum over rows in a pass, the store alone determines the groups (``partition.pass_groups``),
+    and their results are joined in pairs along a fixed tree, so that one thread, sixteen threads and a cluster compute
+    the same bits. Online solvers have few groups, because their copies of the weights drift apart during a pass; at its
+    end all copies are merged at once, in the order of the groups.
     """
 
-    def __init__(  # noqa: PLR0917 (the parts of a training)
-        self,
-        store: Store,
-        solver: AnySolver,
-        problems: list[Problem],
-        features: FeatureMap,
-        settings: RunSettings,
-        report: Report,
-    ) -> None:
-        super().__init__(solver, problems, report)
-        self._store, self._features, self._settings = store, features, settings
-        self._visitor = BlockVisitor(solver, features, settings.cached)
-        self._starts = store.layout.starts
-        self._in_memory: set[int] = set()
-        """The chunks that have stayed in memory since an earlier pass."""
-        self._row_states = {
-            state.name: RowStates(state, store.layout, len(problems), settings.file(state.name), settings.resident)
-            for state in solver.row_state
-        }
-        self.training.row_states = dict(self._row_states)
+    def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
+        super().__init__(fit.work.solver, list(fit.work.problems), report)
+        self._fit, self._executor = fit, executor
+        self._rows_up_to = [0, *accumulate(group.rows for group in fit.groups)]
+        """Number of rows in the first 0, 1, 2, ... groups."""
+        self._task = Task("fit", visit_group, fit.needs, visit_groups)
 
-    @contextmanager
-    def reading(self) -> Iterator[None]:
-        """Read ahead from the next chunk on, pass after pass."""
-        settings, training = self._settings, self.training
-        order = visits(
-            self._store.layout, settings.seed, self._solver.shuffled, training.passes, training.chunks_visited
-        )
-        self._previously_waited, self._previous_retries = training.waited, count_retries()
-        with Stream(self._store, order, depth=settings.depth, retain=settings.retain) as self._stream:
-            yield
-
-    def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Visit the remaining chunks of the pass and close it."""
-        self.one_pass(self._stream, checkpointer)
-        self.training.reads_repeated = count_retries() - self._previous_retries
-
-    def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> StreamTrainer:
-        """Return a loop over the same rows for another solver, whose passes and costs are counted on from
-        ``previous``.
-        """
-        other = StreamTrainer(self._store, solver, problems, self._features, self._settings, self._report)
-        other.training.continue_counts_from(previous)
-        other._in_memory = self._in_memory
-        return other
-
-    def one_pass(self, stream: Stream, checkpointer: Checkpointer) -> None:
-        """Visit the remaining chunks of the pass, which ``stream`` yields, then close the pass."""
+    def _count_costs(self, result: PartialResult) -> None:
+        """Add the costs of a pass to the training."""
         training = self.training
-        active = training.active()
-        rows_visited = self._count_visited_rows()
-        for loaded in stream.epoch() if training.chunks_visited < len(self._store.layout.chunks) else ():
-            self._visit(loaded)
-            training.chunks_visited += 1
-            training.waited = self._previously_waited + stream.waited
-            rows_visited += len(loaded.chunk.codes)
-            self._progress.rows(rows_visited, self._store.layout.rows)
-            # After the last visit too: closing a pass may take longer than its visits.
-            checkpointer.save_if_due(training)
-        training.passes, training.chunks_visited = training.passes + 1, 0
-        self._visitor.join_gathered([problem.state for problem in active])
-        for position, problem in enumerate(active, 1):
-            self._progress.closing(position, len(active))
-            run = training.runs[problem.number]
-            with self._count_in_memory_time() as deadline:
-                certificate = self._visitor.finish(run.state, deadline)
-            run.take_certificate(certificate)
-            self._progress.certificate(problem.number, run)
+        training.waited += result.waited / self._executor.threads
+        training.peak = max(training.peak, result.peak, anonymous_bytes())
 
-    def _count_visited_rows(self) -> int:
-        """Return the number of rows that the current pass has visited already, before it was interrupted."""
-        layout, training = self._store.layout, self.training
-        order = epoch_order(layout, self._settings.seed, training.passes, self._solver.shuffled)
-        return sum(layout.chunks[chunk] for chunk in order[: training.chunks_visited])
+    def _make_progress_callback(self, checkpointer: Checkpointer) -> OnProgress:
+        """Return the callback to call while tasks run: it checks for signals, makes checkpoints and reports
+        progress.
+        """
 
-    def _visit(self, loaded: Loaded) -> None:
-        chunk = loaded.visit.chunk
-        row_values = {name: row_state.load(chunk) for name, row_state in self._row_states.items()}
-        self._visitor.visit(loaded, chunk, self._starts[chunk], self.training.active(), row_values)
-        for name, values in row_values.items():
-            self._row_states[name].save(chunk, values)
-        if chunk not in self._in_memory:
-            self.training.bytes_read += self._store.layout.chunk_bytes(chunk)
-        if self._settings.cached:
-            self._in_memory.add(chunk)
+        def on_progress(done: int) -> None:
+            checkpointer.save_if_due(self.training)
+            self._progress.rows(self._rows_up_to[done], self._rows_up_to[-1])
+
+        return on_progress

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.types import Layout
+from streamsvm.types import AnySolver, Layout
 
 GROUP_BYTES = 32 << 20
 """Approximate bytes of a group: large enough to be worth a message, small enough to distribute the work evenly."""
@@ -68,6 +68,17 @@ def round_robin_groups(layout: Layout, count: int) -> list[Group]:
     """Deal the chunks to ``count`` groups in turn, so that each group has chunks from every region of the data."""
     count = max(1, min(count, len(layout.chunks)))
     return _groups(layout, [range(number, len(layout.chunks), count) for number in range(count)])
+
+
+def fit_groups(solver: AnySolver, layout: Layout, count: int | None) -> list[Group]:
+    """Return the groups of a fit: ``count`` of them; None: a number that the store determines.
+
+    For online solvers, chunks are dealt to the groups in turn, so that each group has chunks from every region of the
+    data.
+    """
+    if solver.shuffled:
+        return round_robin_groups(layout, count or 1)
+    return pass_groups(layout) if count is None else contiguous_groups(layout, count)
 
 
 def _groups(layout: Layout, members: list[range]) -> list[Group]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -23,11 +23,9 @@ from numpy.typing import NDArray
 
 from streamsvm import durable
 from streamsvm.aliases import Array, ByName
-from streamsvm.config.options import field_values
-from streamsvm.engine import checkpoint
 from streamsvm.engine.partition import Group, spans_in_group
 from streamsvm.errors import DataError
-from streamsvm.types import Layout, RowState, State
+from streamsvm.types import Layout, RowState
 
 SLOTS = 3
 """Number of slots for each chunk in a file."""
@@ -197,7 +195,7 @@ class RowStates:
 
 @dataclass(frozen=True, slots=True)
 class GroupRowStates:
-    """Gives tasks access to the per-row state of this process (``groups.GroupState``).
+    """Gives tasks access to the per-row state of this process (``group_tasks.GroupState``).
 
     A task works on a copy. The changed copy is stored together with the result of the task, so that a checkpoint has
     both or neither.
@@ -223,6 +221,48 @@ class GroupRowStates:
         """Store the numbers of a group after a task, (problems, rows of the group)."""
         for chunk, span in spans_in_group(self.rows.layout, group).items():
             self.rows.put(chunk, np.ascontiguousarray(values[:, span]))
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessRows:
+    """Per-row state in this process; restores checkpoints of one process or of a cluster
+    (``fit_state.CheckpointedRows``).
+    """
+
+    states: GroupRowStates
+    groups: list[Group]
+    """All groups of the fit."""
+
+    @property
+    def layout(self) -> Layout:
+        """Layout of the training store."""
+        return self.states.rows.layout
+
+    def checkpoint(self) -> ByName:
+        """Write the current numbers to disk and return the record from which ``restore`` restores them."""
+        return self.states.rows.checkpoint()
+
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+        """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises
+        DataError, KeyError.
+        """
+        rows, older = self.states.rows, older if older is not None and IN_ONE_FILE in older else None
+        if saved is None or IN_ONE_FILE in saved:
+            rows.restore(saved, older)
+            return
+        assert rows.file is not None
+        rows.keep(older)
+        files = GroupStateFiles(rows.file.parent, rows.state, rows.problems)
+        for group in self.groups:
+            self.states.store(group, files.load(group, int(saved["version"])))
+
+    def load(self, chunk: int) -> Array:
+        """Return the numbers of a chunk's rows, (problems, rows of the chunk). Raises DataError."""
+        return self.states.rows.load(chunk)
+
+    def close(self) -> None:
+        """Close the files."""
+        self.states.rows.close()
 
 
 @dataclass(slots=True)
@@ -307,7 +347,7 @@ class GroupStateFiles:
             self.path(group, old).unlink(missing_ok=True)
 
     def save_or_return(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
-        """Save the numbers, of which the driver needs none (``groups.GroupState``). Raises StorageError."""
+        """Save the numbers, of which the driver needs none (``group_tasks.GroupState``). Raises StorageError."""
         self.save(group, version, values, drop)
 
     def path(self, group: Group, version: int) -> Path:
@@ -353,36 +393,3 @@ class GroupRows:
 
     def close(self) -> None:
         """Do nothing: no file is open."""
-
-
-@dataclass(frozen=True, slots=True)
-class DriverState:
-    """Files that hold the state fields that only ``finish`` reads, one file for each pass of a cluster fit."""
-
-    directory: Path
-    """Directory of the files, at the same path on the worker that closes a pass."""
-    names: tuple[str, ...]
-    """Names of the fields; each field may be None."""
-
-    def remove_fields(self, state: State) -> State:
-        """Return a copy of the state in which these fields are None, as it is sent to workers that visit blocks."""
-        return replace(state, **dict.fromkeys(self.names))
-
-    def load(self, version: int, states: dict[int, State]) -> None:
-        """Set the fields of some states to those of ``version``. Raises DataError."""
-        if version == 0:
-            return
-        saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).content()
-        for k, state in states.items():
-            for name, value in saved[k].items():
-                setattr(state, name, value)
-
-    def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
-        """Save the fields of some states as ``version`` and remove the versions ``drop``. Raises StorageError."""
-        fields = {k: field_values(state, self.names) for k, state in states.items()}
-        checkpoint.write_checkpoint(self._path(version), version, {}, fields)
-        for old in drop:
-            self._path(old).unlink(missing_ok=True)
-
-    def _path(self, version: int) -> Path:
-        return self.directory / f"home.{version}"

@@ -1,4 +1,5 @@
-"""Signals and time limits: a job that can save a checkpoint is asked to do so; any other job ends with an exception.
+"""Signals (Ctrl-C, SIGTERM): a job that can save a checkpoint is asked to do so; any other job ends with an exception. A
+time limit ends a job in the same way (``time_limit``).
 
 A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread.
 Therefore signal numbers also go through a socket to a watcher thread (``watch_signals``). It ends the process if the
@@ -8,7 +9,6 @@ because at every moment the files of an earlier checkpoint are complete on disk.
 
 from __future__ import annotations
 
-import math
 import os
 import select
 import signal
@@ -17,11 +17,10 @@ import sys
 import threading
 import time
 from collections.abc import Collection, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.compute.threading import postpone, postpone_signals
 from streamsvm.errors import InterruptedRun
 
@@ -72,41 +71,12 @@ current = Interruption()
 """The only object of its class: there is one per process, because signals go to the main thread."""
 
 
-class JobClock:
-    """The clock by which time limits are measured; inside ``without_compiler`` it stops while numba compiles."""
-
-    def __init__(self) -> None:
-        self._excluded = 0.0
-        self._began: float | None = None
-
-    def now(self) -> float:
-        """Return the time of this clock in seconds."""
-        began = self._began
-        return time.monotonic() - self._excluded - (0.0 if began is None else CLOCK.seconds() - began)
-
-    @contextmanager
-    def without_compiler(self) -> Iterator[None]:
-        """Stop the clock while numba compiles. If two jobs of one process use this context, the first one decides."""
-        if self._began is not None:
-            yield
-            return
-        self._began = began = CLOCK.seconds()
-        try:
-            yield
-        finally:
-            self._excluded += CLOCK.seconds() - began
-            self._began = None
-
-
-job_clock = JobClock()
-
-
 class ThreadLimit(threading.local):
     """The time limit of a job that cannot use an alarm (outside the main thread, or the program uses it)."""
 
     def __init__(self) -> None:
         self.moment = float("inf")
-        """The limit on ``job_clock``."""
+        """The limit, on ``time_limit.job_clock``."""
         self.resume = ""
         """Command that continues from the files on disk; empty if there is none."""
         self.deferred = False
@@ -114,14 +84,6 @@ class ThreadLimit(threading.local):
 
 
 thread_limit = ThreadLimit()
-
-
-def check_time() -> None:
-    """Raise InterruptedRun if the time limit of this thread's job has expired. Called where a job waits or reads for a
-    while.
-    """
-    if not thread_limit.deferred and job_clock.now() >= thread_limit.moment:
-        raise InterruptedRun(f"{TIME_LIMIT}: {describe_leftovers(thread_limit.resume)}")
 
 
 def describe_leftovers(resume: str) -> str:
@@ -175,30 +137,17 @@ def exit_process(second: int) -> None:
     os._exit(InterruptedRun.exit_code)
 
 
-MIN_ALARM_SECONDS = 1e-6
-"""The shortest time of an alarm in seconds; a time of 0 would disable the alarm."""
-ALARM_REPEAT_SECONDS = 0.1
-"""Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in
-``__del__`` is lost."""
-FINISHING, FINISHING_SHARE = 2.0, 0.4
-"""Seconds, and share of the limit, by which a job may exceed its limit to finish with a result; the larger one
-counts."""
-LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
-"""Further seconds, and share of the limit, until the process is ended; the larger one counts, up to PATIENCE. With a
-limit of 5 s the process therefore ends within 10 s."""
-
-
 @contextmanager
 def listen() -> Iterator[None]:
     """Handle signals while a job of the command line runs. Outside the main thread, do nothing."""
-    if not _in_main_thread():
+    if not is_main_thread():
         yield
         return
     current.__init__()  # type: ignore[misc]
     receiver, current.wakeup_socket = socket.socketpair()
     current.wakeup_socket.setblocking(False)
     handled = [number for number in SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]  # nohup ignores SIGHUP
-    former_handlers = {number: signal.signal(number, _handle) for number in handled}
+    former_handlers = {number: signal.signal(number, handle_signal) for number in handled}
     former_wakeup = signal.set_wakeup_fd(current.wakeup_socket.fileno(), warn_on_full_buffer=False)
     try:
         with postpone_signals():
@@ -220,11 +169,11 @@ def allow_interrupt() -> Iterator[None]:
     A second Ctrl-C raises KeyboardInterrupt immediately, without a checkpoint.
     """
     former_handler = signal.getsignal(signal.SIGINT)
-    if not _in_main_thread() or former_handler in (signal.SIG_IGN, None, _interrupt):
+    if not is_main_thread() or former_handler in (signal.SIG_IGN, None, handle_interrupt):
         yield
         return
     current.__init__()  # type: ignore[misc]
-    signal.signal(signal.SIGINT, _interrupt)
+    signal.signal(signal.SIGINT, handle_interrupt)
     try:
         yield
     finally:
@@ -232,84 +181,9 @@ def allow_interrupt() -> Iterator[None]:
         current.__init__()  # type: ignore[misc]
 
 
-def _in_main_thread() -> bool:
+def is_main_thread() -> bool:
     """Return whether this thread receives signals; jobs in other threads leave the signal handlers alone."""
     return threading.current_thread() is threading.main_thread()
-
-
-@contextmanager
-def expire_after(seconds: float, patience: float) -> Iterator[None]:
-    """Signal to a command after ``seconds`` that its time limit has expired; it then has ``patience`` seconds to save a
-    checkpoint.
-    """
-    former_handler, former_patience = signal.signal(EXPIRED, _handle), current.expiry_patience
-    job_ended = threading.Event()
-    timer = threading.Thread(
-        target=_expire, args=(job_clock.now() + seconds, job_ended), name="streamsvm-limit", daemon=True
-    )
-    current.expiry_patience = patience
-    try:
-        with postpone_signals():
-            timer.start()
-        yield
-    finally:
-        with postpone_signals():
-            job_ended.set()
-            timer.join()  # before the handler is removed, so that every signal of the timer is handled
-            signal.signal(EXPIRED, former_handler)
-            current.expiry_patience, current.raised = former_patience, None
-
-
-def finishing_seconds(limit: float) -> float:
-    """Return the seconds by which a job may exceed a time limit of ``limit`` seconds to finish with a result."""
-    return max(FINISHING, FINISHING_SHARE * limit)
-
-
-def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
-    """Return a context that asks its job to stop after ``limit`` seconds, of which ``spent`` have passed already.
-
-    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``). A command receives a
-    signal from a timer thread. A job called from Python uses the process's alarm; if the program uses the alarm itself,
-    or the job runs in another thread, the job checks the time itself (``check_time``).
-    """
-    seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
-    if not math.isfinite(seconds):
-        return nullcontext()
-    if not _in_main_thread():
-        return _check_time_in_thread(seconds)
-    if current.wakeup_socket is not None:
-        least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
-        return expire_after(seconds, min(PATIENCE, max(least, PATIENCE_SHARE * limit)))
-    return (
-        _set_alarm(seconds) if signal.getsignal(EXPIRED) in (signal.SIG_DFL, None) else _check_time_in_thread(seconds)
-    )
-
-
-@contextmanager
-def _set_alarm(seconds: float) -> Iterator[None]:
-    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end."""
-    try:
-        with postpone_signals():
-            signal.signal(EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
-            signal.setitimer(signal.ITIMER_REAL, max(seconds, MIN_ALARM_SECONDS), ALARM_REPEAT_SECONDS)
-        yield
-    finally:
-        with postpone_signals():
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(EXPIRED, signal.SIG_DFL)
-        current.raised = None
-        if current.name == TIME_LIMIT:  # the next job of the program has its own time limit
-            current.name = ""
-
-
-@contextmanager
-def _check_time_in_thread(seconds: float) -> Iterator[None]:
-    """Let ``check_time`` raise in this thread after ``seconds``."""
-    former, thread_limit.moment = thread_limit.moment, min(thread_limit.moment, job_clock.now() + seconds)
-    try:
-        yield
-    finally:
-        thread_limit.moment = former
 
 
 @contextmanager
@@ -340,12 +214,12 @@ def defer_signals() -> Iterator[None]:
 
 def _interruptions() -> list[ThreadLimit | Interruption]:
     """Return the objects that can ask the job of this thread to stop."""
-    return [thread_limit, current] if _in_main_thread() else [thread_limit]
+    return [thread_limit, current] if is_main_thread() else [thread_limit]
 
 
-def _handle(number: int, _: Any) -> None:
+def handle_signal(number: int, _: Any) -> None:
     """Handle a signal in the main thread: raise InterruptedRun, unless the job checks for signals itself."""
-    if current.deferred or _is_unwinding() or postpone(partial(_handle, number, None)):
+    if current.deferred or _is_unwinding() or postpone(partial(handle_signal, number, None)):
         return
     if not current.name:
         record_signal(number)
@@ -361,30 +235,10 @@ def _is_unwinding() -> bool:
     return error is not None
 
 
-def _interrupt_from(moment: float, number: int, frame: Any) -> None:
-    """Handle an alarm of a job called from Python; do nothing before ``moment`` on ``job_clock``."""
-    if job_clock.now() >= moment:
-        _interrupt(number, frame)
-
-
-def _interrupt(number: int, frame: Any) -> None:
+def handle_interrupt(number: int, frame: Any) -> None:
     """Handle Ctrl-C, or an alarm, of a job called from Python; the process continues after the job."""
     if current.name and number != EXPIRED:
         raise KeyboardInterrupt
     if not current.name:
         record_signal(number)
-    _handle(number, frame)
-
-
-def _expire(moment: float, job_ended: threading.Event) -> None:
-    """Send the alarm at ``moment``, and repeat it while its exception may have been lost. Runs in the timer thread."""
-    main = threading.main_thread().ident
-    while (seconds := moment - job_clock.now()) > 0.0:
-        if job_ended.wait(max(seconds, POLL)):
-            return
-    if main is None or job_ended.is_set() or current.name:
-        return
-    signal.pthread_kill(main, EXPIRED)  # its number goes to the socket too
-    while not job_ended.wait(ALARM_REPEAT_SECONDS):
-        if current.raised is not None:
-            signal.pthread_kill(main, EXPIRED)
+    handle_signal(number, frame)

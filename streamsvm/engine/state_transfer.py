@@ -1,20 +1,25 @@
-"""Serialization of a solver's state for the way to workers and back: it is copied, and arrays of zeros are sent as
-their shape.
+"""What travels of a solver's state on a cluster, and what does not: the state is serialized for the way to workers and
+back, without the fields that only ``finish`` reads; these stay in files (``DriverState``).
 
-An array to which a state refers several times stays one array; for example, the blocks of a sample share a projection
-of megabytes.
+A serialized state is a copy in which arrays of zeros are replaced by their shape. An array to which a state refers
+several times stays one array; for example, the blocks of a sample share a projection of megabytes.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from streamsvm.aliases import ByName
 from streamsvm.config.options import field_values
+from streamsvm.engine import checkpoint
+from streamsvm.engine.fit_state import ProblemRun
+from streamsvm.engine.row_state import IN_STATES
 from streamsvm.types import State
 
 MAX_SMALL_SIZE = 64
@@ -103,3 +108,67 @@ def _map_arrays(value: State, change: Change) -> State:
 
 def _is_frozen(value: State) -> bool:
     return bool(value.__dataclass_params__.frozen)
+
+
+@dataclass(frozen=True, slots=True)
+class DriverState:
+    """Files that hold the state fields that only ``finish`` reads, one file for each pass of a cluster fit."""
+
+    directory: Path
+    """Directory of the files, at the same path on the worker that closes a pass."""
+    names: tuple[str, ...]
+    """Names of the fields; each field may be None."""
+
+    def remove_fields(self, state: State) -> State:
+        """Return a copy of the state in which these fields are None, as it is sent to workers that visit blocks."""
+        return replace(state, **dict.fromkeys(self.names))
+
+    def load(self, version: int, states: dict[int, State]) -> None:
+        """Set the fields of some states to those of ``version``. Raises DataError."""
+        if version == 0:
+            return
+        saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).content()
+        for k, state in states.items():
+            for name, value in saved[k].items():
+                setattr(state, name, value)
+
+    def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
+        """Save the fields of some states as ``version`` and remove the versions ``drop``. Raises StorageError."""
+        fields = {k: field_values(state, self.names) for k, state in states.items()}
+        checkpoint.write_checkpoint(self._path(version), version, {}, fields)
+        for old in drop:
+            self._path(old).unlink(missing_ok=True)
+
+    def _path(self, version: int) -> Path:
+        return self.directory / f"home.{version}"
+
+
+@dataclass(slots=True)
+class ProcessDriverState:
+    """The state fields that only ``finish`` reads: part of the states in one process, in files of their own on a
+    cluster.
+    """
+
+    files: DriverState
+    """Files written by a run on a cluster."""
+    runs: list[ProblemRun]
+    """The runs whose states ``restore`` completes. (Not the whole training, which refers to this object: a reference
+    cycle.)"""
+    version: int = 0
+    """The last version that has files."""
+
+    def checkpoint(self) -> ByName:
+        """Return a record that says that the states are complete, with the last version that has files."""
+        return {"version": self.version, IN_STATES: True}
+
+    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+        """Add the fields from files to the states if the checkpoint was made on a cluster. Raises DataError,
+        KeyError.
+        """
+        self.version = max((int(record["version"]) for record in (saved, older) if record), default=0)
+        if saved and IN_STATES not in saved:
+            states = {k: run.state for k, run in enumerate(self.runs) if not run.done}
+            self.files.load(int(saved["version"]), states)
+
+    def close(self) -> None:
+        """Do nothing: no file is open."""

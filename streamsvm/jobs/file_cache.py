@@ -33,7 +33,8 @@ from streamsvm.config.command_table import format_command
 from streamsvm.config.options import OptionValue, field_values, options_of
 from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor
-from streamsvm.engine.signals import check_time, describe_leftovers
+from streamsvm.engine.signals import describe_leftovers
+from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, UsageError, quote
 from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs import JobResult

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from streamsvm import __version__
-from streamsvm.engine.block import ActiveProblem, BlockVisitor
+from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan, to_model_rows, warm_start_from_model

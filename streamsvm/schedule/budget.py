@@ -116,7 +116,8 @@ def machine_bytes() -> int:
 def memory_limit(stated: int | None) -> int:
     """Return the memory limit in bytes: the minimum of ``stated``, the limits of control groups, and RLIMIT_AS.
 
-    In place of ``stated``, if it is None, count 75 % of the available memory.
+    In place of ``stated``, if it is None, count 75 % of the available memory. For the tasks of a job, ``stated`` is
+    ``Executor.limit``: the limits of this process count too, because it joins the results of the tasks.
     """
     import psutil
 

@@ -24,7 +24,7 @@ from distributed import Client
 import streamsvm as sv
 from streamsvm.cluster import ingest_dask, using
 from streamsvm.cluster.dask_executor import run_task
-from streamsvm.engine import signals
+from streamsvm.engine import time_limit
 from streamsvm.engine.executor import SerialExecutor, Task
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs import calibration_scores as leave_one_out
@@ -282,7 +282,7 @@ def test_cluster_job_that_no_alarm_reaches_does_not_wait_beyond_its_time(client:
     """In a thread, as in a task: who waits for the cluster looks at the time."""
 
     def waits() -> list[Any]:
-        with using(client) as executor, signals.limit_time(0.0):
+        with using(client) as executor, time_limit.limit_time(0.0):
             return list(executor.map(Task("wait", abs), [-1, -2]))
 
     with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match="time limit"):

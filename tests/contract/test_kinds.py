@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.checkpoint import Decoder, Encoder
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.features.scaling import Raw
 from streamsvm.rows import Dense

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from streamsvm.engine.fit_state import ProblemRun, Training
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.jobs.embed.landmarks import make_map

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.fit_state import Training
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import UsageError
 from streamsvm.jobs.fit.options import FitJob

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import ClusterError, DataError, InterruptedRun
 from streamsvm.jobs.fit.driver import FitResult, fit

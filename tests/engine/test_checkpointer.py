@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from streamsvm.engine import checkpoint
-from streamsvm.engine.checkpoint import SAVED_FIELDS, RunCheckpointer
+from streamsvm.engine.checkpoint import RunCheckpointer
+from streamsvm.engine.fit_state import SAVED_FIELDS
 from streamsvm.engine.signals import Interruption
 from streamsvm.types import Status
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine import loop, progress, signals
+from streamsvm.engine import loop, progress, time_limit
 from streamsvm.engine.executor import Joins, SerialExecutor, Task, ignore_progress
 from streamsvm.engine.partition import contiguous_groups, round_robin_groups
 from streamsvm.engine.row_state import GroupStateFiles, Versions
@@ -265,7 +265,7 @@ def test_groups_time_limit_that_is_over_ends_a_pass_where_no_alarm_is_heard(
     store: Path, tmp_path: Path, executor: SerialExecutor | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job in a thread of a program, or in a task: nobody sends it a signal, and between passes is too late."""
-    monkeypatch.setattr(signals, "finishing_seconds", lambda limit: -limit - 1.0)
+    monkeypatch.setattr(time_limit, "finishing_seconds", lambda limit: -limit - 1.0)
     job = job_of(store, tmp_path / "m", "dcd", tolerance=1e-9, max_passes=2, time_limit=1000.0)
     with ThreadPoolExecutor(1) as thread, pytest.raises(InterruptedRun, match=r"time limit: checkpoint .* epoch 1,"):
         thread.submit(fit, job, silent, executor).result()

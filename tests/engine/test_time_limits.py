@@ -15,7 +15,7 @@ from numba.core.compiler_lock import global_compiler_lock
 import streamsvm as sv
 from streamsvm.cli.main import main
 from streamsvm.compute.compile_clock import CLOCK
-from streamsvm.engine import signals
+from streamsvm.engine import time_limit
 from streamsvm.jobs.fit import certify
 
 
@@ -65,7 +65,7 @@ def test_time_limit_trained_fit_is_not_cut_off_because_its_evaluation_has_to_be_
 
     def compiling_first(*given: Any) -> Any:
         with global_compiler_lock:
-            time.sleep(max(0.0, began + limit + signals.finishing_seconds(limit) + 0.5 - time.monotonic()))
+            time.sleep(max(0.0, began + limit + time_limit.finishing_seconds(limit) + 0.5 - time.monotonic()))
         evaluated.append(True)
         return evaluate(*given)
 

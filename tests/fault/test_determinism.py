@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load
 from threadpoolctl import threadpool_limits
 
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob

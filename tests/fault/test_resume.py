@@ -14,7 +14,7 @@ from streamsvm import durable
 from streamsvm.cli.main import cli
 from streamsvm.durable import write_file
 from streamsvm.engine import checkpoint
-from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.checkpoint import GENERATIONS, CheckpointDirectory, Decoder, Encoder
 from streamsvm.errors import ConfigError, DataError, ExistsError, InterruptedRun, StreamSVMError
 from streamsvm.jobs.fit.driver import fit

@@ -212,7 +212,7 @@ def test_signal_time_limit_ends_what_makes_features(store: Path, tmp_path: Path,
 SWALLOWED = """
 import ctypes, sys, time
 from contextlib import nullcontext
-from streamsvm.engine import signals
+from streamsvm.engine import signals, time_limit
 from streamsvm.errors import InterruptedRun
 raised = []
 def hold():
@@ -220,7 +220,7 @@ def hold():
 sys.unraisablehook = lambda lost: raised.append(lost.exc_type.__name__)
 with signals.listen() if sys.argv[1] == "command" else nullcontext():
     try:
-        with signals.limit_time(1.0):
+        with time_limit.limit_time(1.0):
             try:
                 ctypes.CFUNCTYPE(None)(hold)()
                 print(*raised, flush=True)
@@ -245,10 +245,10 @@ def test_signal_time_limit_holds_where_what_it_raises_is_swallowed(way: str) -> 
 
 OVER = """
 import signal
-from streamsvm.engine import signals
+from streamsvm.engine import time_limit
 from streamsvm.errors import InterruptedRun
 try:
-    with signals.limit_time(0.0):
+    with time_limit.limit_time(0.0):
         signal.pause()
 except InterruptedRun:
     print(signal.getitimer(signal.ITIMER_REAL), signal.getsignal(signal.SIGALRM) == signal.SIG_DFL)

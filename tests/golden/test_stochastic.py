@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_svmlight_file
 
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan

@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm import load_model
 from streamsvm.cli.show import describe_model
-from streamsvm.engine.block import BlockVisitor
+from streamsvm.engine.block_visitor import BlockVisitor
 from streamsvm.engine.executor import SerialExecutor
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob

@@ -11,7 +11,7 @@ import pytest
 
 from streamsvm import __version__
 from streamsvm.cluster import dask_executor
-from streamsvm.engine.groups import PartialResult
+from streamsvm.engine.group_tasks import PartialResult
 from streamsvm.schedule.machine import PeakWatch, anonymous_bytes
 
 SIZE = 48 << 20

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.engine.block import targets_and_weights
+from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.fit_state import Training
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.row_state import RowStates
 from streamsvm.features.scaling import Raw

@@ -14,7 +14,7 @@ from streamsvm.compute.blocks.operators import Factored, UnformedRows, arrays_of
 from streamsvm.compute.kernel_values.kernel_matrix import kernel_block, points_of
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.engine.checkpoint import Decoder, Encoder
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.jobs.fit.driver import fit, fit_in_memory

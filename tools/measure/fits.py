@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import FitLoop, RunSettings
 from streamsvm.jobs.common_options import KernelOptions
 from streamsvm.jobs.fit.options import FitJob

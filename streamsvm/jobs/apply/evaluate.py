@@ -20,7 +20,8 @@ from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.units import percent
-from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor, task_limit
+from streamsvm.engine.cluster_schemes import executor_for
+from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress, local_executor
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import quote
@@ -56,6 +57,7 @@ from streamsvm.jobs.run_record import evaluation_folder, record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.model import Model
 from streamsvm.rows import Float64
+from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
@@ -118,7 +120,7 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
-    memory = job.memory if executor is None else task_limit(executor, job.memory)
+    memory = job.memory if executor is None else budget.memory_limit(executor.limit(job.memory))
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)

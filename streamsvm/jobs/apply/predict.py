@@ -21,7 +21,8 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
-from streamsvm.engine.executor import Executor, Task, executor_for, task_limit
+from streamsvm.engine.cluster_schemes import executor_for
+from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult
@@ -44,6 +45,7 @@ from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.rows import Float64, row_count
+from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.format.predictions import (
     Texts,
@@ -98,7 +100,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         data = stack.enter_context(standard_input(job.data, _scratch_name(job), cluster=executor is not None))
         job = replace(job, data=locate_data(data))
         model = models.load(Path(job.model))
-        memory = job.memory if executor is None else task_limit(executor, job.memory)
+        memory = job.memory if executor is None else budget.memory_limit(executor.limit(job.memory))
         if PROBABILITY in job.outputs:
             model.check_probabilities()
         widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}

@@ -38,8 +38,9 @@ from streamsvm.compute.kernel_values.kernel_matrix import Points
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.config.command_table import format_command
 from streamsvm.config.units import mib
-from streamsvm.engine import signals
-from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
+from streamsvm.engine import signals, time_limit
+from streamsvm.engine.cluster_schemes import executor_for
+from streamsvm.engine.executor import Executor, Task, local_executor
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.store_parts import build_part, chunks_of, part_path
 from streamsvm.engine.store_reference import StoreReference, reference_to
@@ -111,10 +112,10 @@ class EmbedResult(JobResult):
 def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
     """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
     again = format_command("embed", job)
-    limit = signals.limit_time(job.time_limit)
+    limit = time_limit.limit_time(job.time_limit)
     with signals.set_resume_command(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
         # one BLAS thread: more would compete with reader and writer for cores
-        job = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
+        job = job if found is None else replace(job, memory=budget.memory_limit(found.limit(job.memory)), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
         inner = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_features(job, store, inner)
@@ -287,7 +288,7 @@ class Builder:
         pieces = read_pieces(self.store, self.request.inner, rows, depth=self.job.prefetch, first=first)
         with closing(make_features(pieces, features, threading.threads())) as made:
             for chunk in made:
-                signals.check_time()
+                time_limit.check_time()
                 assert isinstance(chunk.X, Dense)
                 feature_writer.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
                 feature_writer.hand_over_if_full()

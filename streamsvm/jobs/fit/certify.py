@@ -41,7 +41,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.engine.block import block_of
+from streamsvm.engine.block_visitor import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, measure_margin_changes
 from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
 from streamsvm.errors import DataError, DefectError, UsageError

@@ -41,13 +41,17 @@ from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import Checked
 from streamsvm.config.units import percent, seconds_text
-from streamsvm.engine import signals
+from streamsvm.engine import signals, time_limit
 from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer
-from streamsvm.engine.executor import Executor, executor_for, local_executor, task_limit
+from streamsvm.engine.cluster_schemes import executor_for
+from streamsvm.engine.executor import Executor, local_executor
 from streamsvm.engine.fit_state import Training
-from streamsvm.engine.groups import GroupFit, Work, fit_groups, local_trainer
-from streamsvm.engine.loop import FitLoop, RunSettings, end_fit
-from streamsvm.engine.row_state import DriverState, GroupStateFiles
+from streamsvm.engine.group_tasks import Work
+from streamsvm.engine.local_loop import local_trainer
+from streamsvm.engine.loop import FitLoop, GroupFit, RunSettings, end_fit
+from streamsvm.engine.partition import fit_groups
+from streamsvm.engine.row_state import GroupStateFiles
+from streamsvm.engine.state_transfer import DriverState
 from streamsvm.engine.store_reference import StoreGuard, reference_to
 from streamsvm.errors import DataError, InterruptedRun, MissingError
 from streamsvm.features.scaling import Raw, Standardized
@@ -123,6 +127,7 @@ from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock, sweep_beside
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
+from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MAX_CACHED_BYTES
 from streamsvm.schedule.machine import PeakWatch
 from streamsvm.solvers.kernel.decomposition import Decomposition
@@ -307,7 +312,7 @@ def fit(
     began = time.monotonic()
     with executor_for(job, executor) as workers:
         if workers is not None:  # a task is one thread
-            job = replace(job, memory=task_limit(workers, job.memory), threads=1)
+            job = replace(job, memory=budget.memory_limit(workers.limit(job.memory)), threads=1)
         return _plan_and_fit(job, report, workers, began, asked)
 
 
@@ -359,7 +364,7 @@ def _fit_planned(context: FitContext) -> FitResult:
         stack.enter_context(threading.use_threads(context.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
         with signals.set_resume_command(context.command(resume=True)):
-            limit.enter_context(signals.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
+            limit.enter_context(time_limit.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
             seen, planned = make_features(job, store, context.plan, context.run, record, context.executor)
         fallback_plan = plan_fallback(job, store, planned)
         trained = stack.enter_context(train_to_certificate(context, seen, planned, fallback_plan))
@@ -463,7 +468,7 @@ def train_to_certificate(
 
 def _certify_without_compile_time(plan: Plan, training: Training, store: Store, seen: Store) -> None:
     """Certify the training. Compilation, which happens once on a machine, does not count as time of the job."""
-    with signals.job_clock.without_compiler():
+    with time_limit.job_clock.without_compiler():
         certify(plan, training, store, seen)
 
 
@@ -500,7 +505,7 @@ def _train(
             return
         seconds_used, is_stopped = time.monotonic() - context.began, job.at_limit == STOP
         limit = math.inf if is_stopped else max(0.0, job.time_limit - seconds_used)
-        with signals.defer_signals(), signals.limit_time(job.time_limit if is_stopped else math.inf, seconds_used):
+        with signals.defer_signals(), time_limit.limit_time(job.time_limit if is_stopped else math.inf, seconds_used):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
                 plan, training = evaluator.choose_best(plan, training, loop)
@@ -528,7 +533,9 @@ def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
         job.checkpoint_every,
         context.command(resume=True),
         context.report,
-        context.began + job.time_limit + (0.0 if job.at_limit == STOP else signals.finishing_seconds(job.time_limit)),
+        context.began
+        + job.time_limit
+        + (0.0 if job.at_limit == STOP else time_limit.finishing_seconds(job.time_limit)),
         context.saved,
     )
 

@@ -34,10 +34,11 @@ from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import field_values, options_of
 from streamsvm.config.units import seconds_text
-from streamsvm.engine import signals
-from streamsvm.engine.executor import Executor, Task, executor_for, local_executor, task_limit
+from streamsvm.engine import signals, time_limit
+from streamsvm.engine.cluster_schemes import executor_for
+from streamsvm.engine.executor import Executor, Task, local_executor
 from streamsvm.engine.fit_state import ProblemRun
-from streamsvm.engine.groups import local_trainer
+from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_bytes
@@ -177,8 +178,8 @@ def tune(
     ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
     """
     again = signals.set_resume_command(format_command("tune", asked or job))
-    with again, signals.limit_time(job.time_limit), executor_for(job, executor) as found:
-        mine = job if found is None else replace(job, memory=task_limit(found, job.memory), threads=1)
+    with again, time_limit.limit_time(job.time_limit), executor_for(job, executor) as found:
+        mine = job if found is None else replace(job, memory=budget.memory_limit(found.limit(job.memory)), threads=1)
         return _run_tune(mine, report, found, asked)
 
 
@@ -644,7 +645,7 @@ def score_cell_there(cell: Cell, job: TuneJob, moment: float) -> list[Score]:
 
     It ends at ``moment`` (as of ``time.time``), when the time of the search is over.
     """
-    store, limit = open_store(job.store), signals.limit_time(moment - time.time())
+    store, limit = open_store(job.store), time_limit.limit_time(moment - time.time())
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
         seen = folding.cut_finer(store, job.folds, job.prefetch)
         return score_cell(cell, replace(job, out=scratch), (store, seen), silent)

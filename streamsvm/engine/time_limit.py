@@ -1,0 +1,174 @@
+"""Time limits (--time-limit): the clock of a job, which stops while numba compiles, and how a job learns that its time is
+over.
+
+A command receives a signal from a timer thread. A job called from Python uses the process's alarm; if the program uses
+the alarm itself, or the job runs in another thread, the job checks the time itself (``check_time``).
+"""
+
+from __future__ import annotations
+
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from streamsvm.compute.compile_clock import CLOCK
+from streamsvm.compute.threading import postpone_signals
+from streamsvm.engine import signals
+from streamsvm.errors import InterruptedRun
+
+MIN_ALARM_SECONDS = 1e-6
+"""The shortest time of an alarm in seconds; a time of 0 would disable the alarm."""
+ALARM_REPEAT_SECONDS = 0.1
+"""Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in
+``__del__`` is lost."""
+FINISHING, FINISHING_SHARE = 2.0, 0.4
+"""Seconds, and share of the limit, by which a job may exceed its limit to finish with a result; the larger one
+counts."""
+LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
+"""Further seconds, and share of the limit, until the process is ended; the larger one counts, up to
+``signals.PATIENCE``. With a limit of 5 s the process therefore ends within 10 s."""
+
+
+class JobClock:
+    """The clock by which time limits are measured; inside ``without_compiler`` it stops while numba compiles."""
+
+    def __init__(self) -> None:
+        self._excluded = 0.0
+        self._began: float | None = None
+
+    def now(self) -> float:
+        """Return the time of this clock in seconds."""
+        began = self._began
+        return time.monotonic() - self._excluded - (0.0 if began is None else CLOCK.seconds() - began)
+
+    @contextmanager
+    def without_compiler(self) -> Iterator[None]:
+        """Stop the clock while numba compiles. If two jobs of one process use this context, the first one decides."""
+        if self._began is not None:
+            yield
+            return
+        self._began = began = CLOCK.seconds()
+        try:
+            yield
+        finally:
+            self._excluded += CLOCK.seconds() - began
+            self._began = None
+
+
+job_clock = JobClock()
+
+
+def check_time() -> None:
+    """Raise InterruptedRun if the time limit of this thread's job has expired. Called where a job waits or reads for a
+    while.
+    """
+    if not signals.thread_limit.deferred and job_clock.now() >= signals.thread_limit.moment:
+        raise InterruptedRun(f"{signals.TIME_LIMIT}: {signals.describe_leftovers(signals.thread_limit.resume)}")
+
+
+def finishing_seconds(limit: float) -> float:
+    """Return the seconds by which a job may exceed a time limit of ``limit`` seconds to finish with a result."""
+    return max(FINISHING, FINISHING_SHARE * limit)
+
+
+def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
+    """Return a context that asks its job to stop after ``limit`` seconds, of which ``spent`` have passed already.
+
+    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``). A command receives a
+    signal from a timer thread. A job called from Python uses the process's alarm; if the program uses the alarm itself,
+    or the job runs in another thread, the job checks the time itself (``check_time``).
+    """
+    seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
+    if not math.isfinite(seconds):
+        return nullcontext()
+    if not signals.is_main_thread():
+        return _check_time_in_thread(seconds)
+    if signals.current.wakeup_socket is not None:
+        least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
+        return expire_after(seconds, min(signals.PATIENCE, max(least, PATIENCE_SHARE * limit)))
+    return (
+        _set_alarm(seconds)
+        if signal.getsignal(signals.EXPIRED) in (signal.SIG_DFL, None)
+        else _check_time_in_thread(seconds)
+    )
+
+
+@contextmanager
+def expire_after(seconds: float, patience: float) -> Iterator[None]:
+    """Signal to a command after ``seconds`` that its time limit has expired; it then has ``patience`` seconds to save a
+    checkpoint.
+    """
+    former_handler, former_patience = (
+        signal.signal(signals.EXPIRED, signals.handle_signal),
+        signals.current.expiry_patience,
+    )
+    job_ended = threading.Event()
+    timer = threading.Thread(
+        target=_expire, args=(job_clock.now() + seconds, job_ended), name="streamsvm-limit", daemon=True
+    )
+    signals.current.expiry_patience = patience
+    try:
+        with postpone_signals():
+            timer.start()
+        yield
+    finally:
+        with postpone_signals():
+            job_ended.set()
+            timer.join()  # before the handler is removed, so that every signal of the timer is handled
+            signal.signal(signals.EXPIRED, former_handler)
+            signals.current.expiry_patience, signals.current.raised = former_patience, None
+
+
+def _expire(moment: float, job_ended: threading.Event) -> None:
+    """Send the alarm at ``moment``, and repeat it while its exception may have been lost. Runs in the timer thread."""
+    main = threading.main_thread().ident
+    while (seconds := moment - job_clock.now()) > 0.0:
+        if job_ended.wait(max(seconds, signals.POLL)):
+            return
+    if main is None or job_ended.is_set() or signals.current.name:
+        return
+    signal.pthread_kill(main, signals.EXPIRED)  # its number goes to the socket too
+    while not job_ended.wait(ALARM_REPEAT_SECONDS):
+        if signals.current.raised is not None:
+            signal.pthread_kill(main, signals.EXPIRED)
+
+
+@contextmanager
+def _set_alarm(seconds: float) -> Iterator[None]:
+    """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end."""
+    try:
+        with postpone_signals():
+            signal.signal(signals.EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
+            signal.setitimer(signal.ITIMER_REAL, max(seconds, MIN_ALARM_SECONDS), ALARM_REPEAT_SECONDS)
+        yield
+    finally:
+        with postpone_signals():
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signals.EXPIRED, signal.SIG_DFL)
+        signals.current.raised = None
+        if signals.current.name == signals.TIME_LIMIT:  # the next job of the program has its own time limit
+            signals.current.name = ""
+
+
+def _interrupt_from(moment: float, number: int, frame: Any) -> None:
+    """Handle an alarm of a job called from Python; do nothing before ``moment`` on ``job_clock``."""
+    if job_clock.now() >= moment:
+        signals.handle_interrupt(number, frame)
+
+
+@contextmanager
+def _check_time_in_thread(seconds: float) -> Iterator[None]:
+    """Let ``check_time`` raise in this thread after ``seconds``."""
+    former, signals.thread_limit.moment = (
+        signals.thread_limit.moment,
+        min(signals.thread_limit.moment, job_clock.now() + seconds),
+    )
+    try:
+        yield
+    finally:
+        signals.thread_limit.moment = former
