@@ -10,7 +10,7 @@ memory         the memory plan, and how it is reduced to the limit
 fallback       another solver, or float64 features, if a fit stalls
 validate       held-out rows, early stopping
 certify        certificates of the model as it is saved, and the status
-outputs        model and folder of the run, and the outputs of an earlier run
-resume         the settings that may change when a run is resumed
+outputs        models and the folder of the run
+resume         plan a resumed fit, refuse other data or settings, recognize an earlier or finished run
 notices        reasons of a missing certificate with advice, and other notices
 """

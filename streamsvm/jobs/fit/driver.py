@@ -94,18 +94,7 @@ from streamsvm.jobs.fit.notices import (
     unscaled_notice,
 )
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.outputs import (
-    EVENTS,
-    build_models,
-    list_outputs,
-    lost_checkpoint_notice,
-    model_paths,
-    paths_by_C,
-    read_finished_run,
-    run_folder,
-    summary,
-    write_outputs,
-)
+from streamsvm.jobs.fit.outputs import EVENTS, build_models, model_paths, paths_by_C, run_folder, summary, write_outputs
 from streamsvm.jobs.fit.plan import (
     Plan,
     make_features,
@@ -115,7 +104,14 @@ from streamsvm.jobs.fit.plan import (
     warm_start_from_model,
     warm_start_from_training,
 )
-from streamsvm.jobs.fit.resume import MIN_GROUPS, complete_identity, plan_fit
+from streamsvm.jobs.fit.resume import (
+    MIN_GROUPS,
+    complete_identity,
+    list_outputs,
+    lost_checkpoint_notice,
+    plan_fit,
+    read_finished_run,
+)
 from streamsvm.jobs.fit.validate import (
     edge_of_C_notice,
     find_best_C,

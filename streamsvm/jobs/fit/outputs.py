@@ -1,11 +1,8 @@
-"""Write the models and the record of a fit, and recognize the outputs of an earlier run of the same fit.
+"""Write the models and the record of a fit.
 
 A fit writes a model for each C, and beside them a folder with the record of the run. Models are written last, first into
 the folder of the run and then to their own paths, so that a run is finished exactly if its last model exists. The
 certificate is written between these copies, so that the peak memory in it includes the writing of a model.
-
-If a run was killed between writing two models, the resumed run may replace the models already written. If it was
-stopped after the last model, nothing is left to do.
 """
 
 from __future__ import annotations
@@ -22,23 +19,20 @@ import numpy as np
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import JsonObject
-from streamsvm.engine.fit_state import ProblemRun, Training
-from streamsvm.errors import DataError, StreamSVMError
+from streamsvm.engine.fit_state import Training
+from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.input_files import is_file, open_regular
 from streamsvm.jobs.embed.plan import parameters_of
-from streamsvm.jobs.fit.notices import missing_calibration_notice
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, to_model_rows
-from streamsvm.jobs.fit.resume import CHANGEABLE, RUN_SETTINGS
 from streamsvm.jobs.fit.validate import find_best_C, validation_facts
 from streamsvm.kernels import KERNELS
-from streamsvm.model import Model, load
-from streamsvm.outputs import ARRAY, MODEL, PAGE, RUN, Output
+from streamsvm.model import Model
 from streamsvm.rows import Float64, row_stack
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
-from streamsvm.types import Certificate, Kernel, LinearSolution, Problem, Status, Store, SupportSolution
+from streamsvm.types import Kernel, LinearSolution, Problem, Store, SupportSolution
 
 if TYPE_CHECKING:
     from streamsvm.features.expansion import Expansion
@@ -48,12 +42,22 @@ PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "j
 """Files in the folder of the run: the plan, the final certificates, a copy of the model, and the settings of the job."""
 EVENTS, RECORD, EVALUATION = "events.jsonl", "record.json", "evaluation.json"
 """Files in the folder of the run for its page: the events, facts about data and model, and metrics of an evaluation."""
+RUN_SETTINGS: tuple[str, ...] = (
+    "insecure_network",
+    "resume",
+    "checkpoint_every",
+    "at_limit",
+    "overwrite",
+    "prefetch",
+    "strict",
+    "threads",
+    "report",
+)
+"""Settings that control the run and do not affect the model."""
 LOCATION_SETTINGS = ("store", "model", "dual", "cluster", "memory")
 """Settings that are not written into a model: output paths, the machine, and the path of the store, known by its digest."""
 FILE_SETTINGS = ("landmark_file", "warm_start", "validation")
 """Settings that may be the path of a file or a store; a model records the digest of its content instead."""
-LIMIT_SETTINGS = ("max_passes", "time_limit")
-"""Limits, which do not affect a converged result. If one of them changed, an unconverged run is continued."""
 
 
 def paths_by_C(target: Path, values: list[float]) -> dict[float, Path]:
@@ -273,118 +277,3 @@ def _describe_validation(plan: Plan, training: Training) -> JsonObject | None:
     """Return the scores on held-out rows; for regression with the name of the metric, as "error" suggests a fraction."""
     facts = validation_facts(plan, training)
     return {"measure": "RMSE"} | facts if facts is not None and plan.layout.numeric else facts
-
-
-def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> list[Output]:
-    """Return all outputs of a fit. A resumed fit may replace the outputs of the earlier run without --overwrite.
-
-    ``checkpoint``: whether the earlier run left a checkpoint. Without one, a model at the path may be replaced only if
-    no limit of this job is smaller than the limits it was fitted with, so that the new fit gets at least as far.
-    """
-    outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
-    earlier = {path: _load_matching_model(job, store, path) if job.resume else None for path in model_paths(job, costs)}
-    replaceable = {
-        path: model is not None and (checkpoint or _has_no_smaller_limit(job, model)) for path, model in earlier.items()
-    }
-    outputs += [Output(path, MODEL, continues=may_replace) for path, may_replace in replaceable.items()]
-    others = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
-    for path, (name, kind) in others.items():
-        if path is not None:
-            may_replace = checkpoint or (all(replaceable.values()) and path == _find_recorded_path(job, name))
-            outputs.append(Output(Path(path), kind, continues=may_replace))
-    return outputs
-
-
-def lost_checkpoint_notice(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
-    """Return one line if a resumed fit found models of the earlier run, but no checkpoint; else empty."""
-    if (
-        not job.resume
-        or checkpoint
-        or not any(_load_matching_model(job, store, path) for path in model_paths(job, costs))
-    ):
-        return ()
-    return ("the earlier run has ended and left no checkpoint: the fit started again, and its models were replaced",)
-
-
-def read_finished_run(job: FitJob, store: Store, plan: Plan) -> tuple[Training, dict[float, Model]] | None:
-    """Return the training and the models of an earlier run of the same fit; None unless that run finished all this job
-    asks for.
-    """
-    target = Path(job.model)
-    if any(_load_matching_model(job, store, path) is None for path in model_paths(job, plan.costs)):
-        return None
-    models = {C: load(path) for C, path in paths_by_C(target, plan.costs).items()}
-    try:
-        record = json.loads((run_folder(target) / CERTIFICATE).read_text(encoding="utf-8"))
-        training = _restore_training(record, plan)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    certificates = [c for model in models.values() for c in model.provenance["certificates"]]
-    certificates.sort(key=lambda certificate: certificate.get("problem", 0))
-    if training.status in {Status.CONVERGED, Status.PATIENCE}:
-        must_continue = bool(missing_calibration_notice(job, models))
-    else:
-        has_new_limits = any(_settings_differ(job, model, LIMIT_SETTINGS) for model in models.values())
-        must_continue = training.status == Status.ASKED or has_new_limits
-    lacks_dual = job.dual is not None and not Path(job.dual).is_file()
-    return None if must_continue or lacks_dual or certificates != record["problems"] else (training, models)
-
-
-def _has_no_smaller_limit(job: FitJob, model: Model) -> bool:
-    """Return whether no limit of the job is smaller than the limit with which the model was fitted."""
-    before, now = model.provenance["settings"], describe_settings(job)
-    limits = [(now[name], before.get(name)) for name in LIMIT_SETTINGS]
-    return all(isinstance(earlier, int | float) and current >= earlier for current, earlier in limits)
-
-
-def _find_recorded_path(job: FitJob, name: str) -> str | None:
-    """Return the path in the setting ``name`` of the earlier run, from its record; None if there is no such record."""
-    try:
-        path = json.loads((run_folder(Path(job.model)) / JOB).read_text(encoding="utf-8"))[name]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(path)
-
-
-def _settings_differ(job: FitJob, model: Model, names: Sequence[str]) -> bool:
-    """Return whether one of these settings of the job differs from the settings with which the model was fitted."""
-    before, now = model.provenance["settings"], json.loads(json.dumps(describe_settings(job)))
-    return any(before.get(name) != now[name] for name in names)
-
-
-def _load_matching_model(job: FitJob, store: Store, path: Path) -> Model | None:
-    """Return the model at ``path`` if it was fitted to the same data with the same settings; else None."""
-    try:
-        model = load(path)
-    except StreamSVMError:
-        return None
-    settings, data = model.provenance.get("settings"), model.provenance.get("store")
-    if not isinstance(settings, dict) or not isinstance(data, dict):
-        return None
-    names = [name for name in describe_settings(job) if name not in CHANGEABLE]
-    return model if not _settings_differ(job, model, names) and data.get("digest") == store.digest else None
-
-
-def _read_certificate(found: JsonObject, facts: JsonObject) -> Certificate:
-    """Return the certificate in a record of the run."""
-    return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
-
-
-def _restore_training(record: JsonObject, plan: Plan) -> Training:
-    """Return the training in a record of the run. Raises KeyError, ValueError, TypeError for a record of another plan."""
-    facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
-    runs = [
-        ProblemRun(problem, None, _read_certificate(found, facts), done=True)
-        for problem, found in zip(plan.problems, record["problems"], strict=True)
-    ]
-    training = Training(runs, Status(record["status"]))
-    for name in ("passes", "seconds", "peak", "bytes_read", "reads_repeated"):
-        setattr(training, name, record[name])
-    training.waited = (1.0 - record["compute_share"]) * training.seconds
-    validation = record["validation"]
-    if validation is not None:
-        scores = validation["errors"] if "errors" in validation else validation["scores"]
-        training.validation_state = {
-            repr(C): {"score": scores[f"{C:g}"], "pass": validation["pass"]} for C in plan.costs
-        }
-    return training

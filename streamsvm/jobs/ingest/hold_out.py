@@ -1,7 +1,8 @@
-"""Where ingested rows go: to the store or, some of them, to a test store beside it, in their order or shuffled.
+"""The rows that ``ingest`` holds out for the test store: a random share of all rows, of each class or of the groups, or the
+rows after a value.
 
-Which rows are held out - some of all, of every class or of the groups, drawn from the seed, or those after a value -
-depends on the seed and on the rows alone, so that the same rows are held out however the sources are cut into batches.
+The choice depends only on the seed and the rows, so that the same rows are held out however the sources are cut into
+batches.
 """
 
 from __future__ import annotations
@@ -11,82 +12,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonObject
-from streamsvm.compute import threading
-from streamsvm.errors import DataError, InterruptedRun, StorageError
-from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.rows import in_layout, row_count, row_where
-from streamsvm.store.format.labels import Labels, add_counts, note_labels
-from streamsvm.store.format.manifest import Manifest
-from streamsvm.store.write.resume import Opener
-from streamsvm.store.write.shuffle import ShufflingWriter, hashes
-from streamsvm.store.write.writer import Background, StoreWriter
-from streamsvm.types import Batch
+from streamsvm.aliases import Array
+from streamsvm.errors import DataError
+from streamsvm.store.write.shuffle import hashes
 
 STRATUM = 100
 """Rows of a class of which the share that is held out is exact, to the row."""
-
-
-class Stores:
-    """The store that is being written and, if rows are held out, the test store; what was written is counted."""
-
-    def __init__(self, job: IngestJob, opener: Opener, coder: Labels, *, sparse: bool, columns: int | None) -> None:
-        self.coder = coder
-        """Turns labels into class codes."""
-        self.rows = self.test_rows = 0
-        """Rows written, those of the test store included, and those of the test store alone."""
-        self.counts: list[int] = []
-        """Rows of each class."""
-        self.labels: dict[int, set[str]] = {}
-        """The distinct labels of each file, by its position; a file's set stops growing at three."""
-        self._sparse, self._columns = sparse, columns
-        self._split = HoldOut(job.seed, job.test_fraction, job.stratify)
-        writers = [opener(path, sparse, job.chunk_bytes) for path in job.targets()]
-        if threading.threads() > 1:
-            for writer in writers:
-                writer.background = Background()
-        self._writers: list[StoreWriter | ShufflingWriter] = list(writers)
-        if job.shuffle:
-            self._writers = [ShufflingWriter(writer, job.seed) for writer in writers]
-
-    def append(self, batch: Batch, file: int) -> None:
-        """Write the rows of a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
-        rows = row_count(batch.X)
-        if len(batch.labels) != rows:
-            raise DataError(
-                f"{rows} rows have {len(batch.labels)} labels", code="E-ROWS", hint="check the label source"
-            )
-        codes = self.coder.codes(batch.labels)
-        X = in_layout(batch.X, sparse=self._sparse, columns=self._columns)
-        if len(self._writers) == 1:
-            self._writers[0].append(X, codes, batch.weight, batch.ids)
-        else:
-            chosen = self._split.choose(self.rows, codes, batch.split)
-            for writer, mask in zip(self._writers, (~chosen, chosen), strict=True):
-                if mask.any():
-                    weight, ids = (None if found is None else found[mask] for found in (batch.weight, batch.ids))
-                    writer.append(row_where(X, mask), codes[mask], weight, ids)
-            self.test_rows += int(np.count_nonzero(chosen))
-        self.rows += rows
-        self.counts = add_counts(self.counts, codes)
-        note_labels(batch.labels, self.labels.setdefault(file, set()))
-
-    def commit(self, columns: int, facts: JsonObject) -> Manifest:
-        """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
-        classes = self.coder.table()
-        return [writer.commit(classes, columns, facts) for writer in reversed(self._writers)][-1]
-
-    def on_exit(self, _: object, error: BaseException | None, __: object) -> None:
-        """Leave unfinished stores for the next run where it can go on from them, else remove them; a callback of an
-        exit stack.
-        """
-        if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
-            safe = sum(writer.suspend() for writer in self._writers)
-            if isinstance(error, InterruptedRun | StorageError):
-                error.hint = f"{safe} chunks are safe; run the same command again to go on"
-        elif error is not None:
-            for writer in self._writers:
-                writer.abort()
 
 
 @dataclass(slots=True)

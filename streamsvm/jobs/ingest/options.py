@@ -291,7 +291,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
         """
         if self.schema is None:
             return self
-        from streamsvm.jobs.ingest.describe import read_schema
+        from streamsvm.jobs.ingest.schema_file import read_schema
 
         said = read_schema(self.schema)
         return replace(

@@ -27,16 +27,16 @@ from streamsvm.engine.cluster_schemes import executor_for
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.signals import current, defer_signals
-from streamsvm.errors import DataError, UsageError, quote
+from streamsvm.errors import DataError, InterruptedRun, StorageError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
-from streamsvm.jobs.ingest.hold_out import Stores, check_parts
+from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
-from streamsvm.rows import CSR, density, row_count
+from streamsvm.rows import CSR, density, in_layout, row_count, row_where
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import create
@@ -46,12 +46,15 @@ from streamsvm.store.format.labels import (
     Census,
     Labels,
     Numbers,
+    add_counts,
     check_codings,
     label_coder,
     label_type,
+    note_labels,
     similar_texts,
     type_to_record,
 )
+from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
 from streamsvm.store.sources.byte_stream import source_name, standard_input
 from streamsvm.store.sources.files import expand
@@ -61,8 +64,8 @@ from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
 from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.resume import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
-from streamsvm.store.write.shuffle import SHUFFLE_BYTES
-from streamsvm.store.write.writer import StoreWriter
+from streamsvm.store.write.shuffle import SHUFFLE_BYTES, ShufflingWriter
+from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
 
 SOURCE_BYTES = 64 << 20
@@ -91,6 +94,68 @@ ELSEWHERE = (
     "contents",
 )
 """The fields of a job that say nothing of what the store will hold."""
+
+
+class Stores:
+    """The store that is being written and, if rows are held out, the test store; what was written is counted."""
+
+    def __init__(self, job: IngestJob, opener: Opener, coder: Labels, *, sparse: bool, columns: int | None) -> None:
+        self.coder = coder
+        """Turns labels into class codes."""
+        self.rows = self.test_rows = 0
+        """Rows written, those of the test store included, and those of the test store alone."""
+        self.counts: list[int] = []
+        """Rows of each class."""
+        self.labels: dict[int, set[str]] = {}
+        """The distinct labels of each file, by its position; a file's set stops growing at three."""
+        self._sparse, self._columns = sparse, columns
+        self._split = HoldOut(job.seed, job.test_fraction, job.stratify)
+        writers = [opener(path, sparse, job.chunk_bytes) for path in job.targets()]
+        if threading.threads() > 1:
+            for writer in writers:
+                writer.background = Background()
+        self._writers: list[StoreWriter | ShufflingWriter] = list(writers)
+        if job.shuffle:
+            self._writers = [ShufflingWriter(writer, job.seed) for writer in writers]
+
+    def append(self, batch: Batch, file: int) -> None:
+        """Write the rows of a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
+        rows = row_count(batch.X)
+        if len(batch.labels) != rows:
+            raise DataError(
+                f"{rows} rows have {len(batch.labels)} labels", code="E-ROWS", hint="check the label source"
+            )
+        codes = self.coder.codes(batch.labels)
+        X = in_layout(batch.X, sparse=self._sparse, columns=self._columns)
+        if len(self._writers) == 1:
+            self._writers[0].append(X, codes, batch.weight, batch.ids)
+        else:
+            chosen = self._split.choose(self.rows, codes, batch.split)
+            for writer, mask in zip(self._writers, (~chosen, chosen), strict=True):
+                if mask.any():
+                    weight, ids = (None if found is None else found[mask] for found in (batch.weight, batch.ids))
+                    writer.append(row_where(X, mask), codes[mask], weight, ids)
+            self.test_rows += int(np.count_nonzero(chosen))
+        self.rows += rows
+        self.counts = add_counts(self.counts, codes)
+        note_labels(batch.labels, self.labels.setdefault(file, set()))
+
+    def commit(self, columns: int, facts: JsonObject) -> Manifest:
+        """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
+        classes = self.coder.table()
+        return [writer.commit(classes, columns, facts) for writer in reversed(self._writers)][-1]
+
+    def on_exit(self, _: object, error: BaseException | None, __: object) -> None:
+        """Leave unfinished stores for the next run where it can go on from them, else remove them; a callback of an
+        exit stack.
+        """
+        if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
+            safe = sum(writer.suspend() for writer in self._writers)
+            if isinstance(error, InterruptedRun | StorageError):
+                error.hint = f"{safe} chunks are safe; run the same command again to go on"
+        elif error is not None:
+            for writer in self._writers:
+                writer.abort()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -1,7 +1,8 @@
 """tune: search of settings by cross-validation.
 
-job      its options
+options  the options of a search
+files    a search on raw files: ingest, then tune
 run      all C and folds of a cell of the grid on shared passes
-search   which points are tried: grids, random points, halving, beyond the edge
-results  tables and heat maps of errors
+search   which points are tried: grids, random points, successive halving, points beyond the edge of the grid
+results  tables and heat maps of the scores, and the command that fits with the best settings
 """

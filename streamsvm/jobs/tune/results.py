@@ -11,17 +11,26 @@ import io
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
-from streamsvm.jobs.tune.options import LossWeight
+from streamsvm.config.command_table import format_command
+from streamsvm.config.options import field_values, options_of
+from streamsvm.jobs.fit.options import FitFilesJob, FitJob
+from streamsvm.jobs.tune.options import LossWeight, TuneFilesJob, TuneJob
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, RMSE, Measure
 from streamsvm.rows import Float64
 
 TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.png"
+SEARCH_FIELDS: set[str] = {
+    "out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network", "score", "search", "points", "refine",
+}  # fmt: skip
+"""The settings only a search has."""
+ROUGH_FIELDS = {"tolerance", "max_passes", "time_limit", "report", "overwrite"}
+"""Those of them that say how a search ends and what it leaves, not what a model is."""
 MOST_LINES = 20
 """Points that are listed where they make no grid."""
 
@@ -229,3 +238,13 @@ def picture_of(scores: Sequence[Score], measure: Measure = ERROR) -> bytes | Non
     stream = io.BytesIO()
     figure.savefig(stream, format="png", dpi=120)
     return stream.getvalue()
+
+
+def command_of_best(job: TuneJob, best: Score) -> str:
+    """Return the command that fits a model to all rows with the settings of the best point."""
+    kind, asked = (FitFilesJob, TuneFilesJob) if isinstance(job, TuneFilesJob) else (FitJob, TuneJob)
+    names = {field.name for field in options_of(kind)} & {field.name for field in options_of(asked)}
+    shared = field_values(job, names - SEARCH_FIELDS - ROUGH_FIELDS)
+    width: dict[str, Any] = {} if best.gamma is None else {"gamma": best.gamma}
+    point = kind(**shared, **width, C=best.C, nu=best.nu, landmarks=best.landmarks, model="model.ssvm")
+    return format_command("fit", point)

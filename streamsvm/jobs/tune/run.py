@@ -32,7 +32,7 @@ from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.command_table import format_command
-from streamsvm.config.options import field_values, options_of
+from streamsvm.config.options import field_values
 from streamsvm.config.units import seconds_text
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.cluster_schemes import executor_for
@@ -50,7 +50,7 @@ from streamsvm.jobs.calibrate import loss_probabilities
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_no_label_leakage
 from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.memory import plan_memory
-from streamsvm.jobs.fit.options import FitFilesJob, FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import build_expansion
 from streamsvm.jobs.fit.plan import (
     UNIFORM_SAMPLING_NOTICE,
@@ -66,7 +66,7 @@ from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.run_record import frequent_classes, machine
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
-from streamsvm.jobs.tune.results import Score, best_of, write_results
+from streamsvm.jobs.tune.results import SEARCH_FIELDS, Score, best_of, command_of_best, write_results
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
 from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
 from streamsvm.model.measures import (
@@ -100,14 +100,8 @@ from streamsvm.types import (
     silent,
 )
 
-SEARCH_FIELDS = {
-    "out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network", "score", "search", "points", "refine",
-}  # fmt: skip
-"""The settings only a search has."""
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a fit has too."""
-ROUGH_FIELDS = {"tolerance", "max_passes", "time_limit", "report", "overwrite"}
-"""Those of them that say how a search ends and what it leaves, not what a model is."""
 ATTEMPTS = 10
 """Most memory limits that are tried: each is what the plan made for the one before needs, until a plan fits."""
 JOURNAL = "journal.json"
@@ -303,16 +297,6 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
     widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
     at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
     return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
-
-
-def command_of_best(job: TuneJob, best: Score) -> str:
-    """Return the command that fits a model to all rows with the settings of the best point."""
-    kind, asked = (FitFilesJob, TuneFilesJob) if isinstance(job, TuneFilesJob) else (FitJob, TuneJob)
-    names = {field.name for field in options_of(kind)} & {field.name for field in options_of(asked)}
-    shared = field_values(job, names - SEARCH_FIELDS - ROUGH_FIELDS)
-    width: dict[str, Any] = {} if best.gamma is None else {"gamma": best.gamma}
-    point = kind(**shared, **width, C=best.C, nu=best.nu, landmarks=best.landmarks, model="model.ssvm")
-    return format_command("fit", point)
 
 
 def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
