@@ -33,12 +33,15 @@ from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import Source, SourceFile
 from streamsvm.store.sources.table import TableSource
+from streamsvm.store.sources.vectors import is_vector_type, vector_size
 from streamsvm.types import Batch
 
 BATCH_BYTES = 8 << 20
 """Bytes of a batch, at 8 bytes per value."""
 MOST_ROWS = 65_536
 """The most rows of a batch."""
+VECTOR_NUMBERS = 1024
+"""The assumed length of vectors whose column does not tell it."""
 ARROW_ERRORS = (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError, OverflowError)
 HINT_TYPES = "give every column values of one type"
 HINT_SPARSE = "make it dense with .sparse.to_dense(), or all columns one matrix with .sparse.to_coo().tocsr()"
@@ -122,7 +125,7 @@ class MemoryTableSource(TableSource):
         return {field.name: stored_type(field.type) for field in self._schema}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        wanted, step = set(columns), batch_rows(len(self._schema))
+        wanted, step = set(columns), batch_rows(self._schema)
         places = [k for k, name in enumerate(self._table_schema.names) if name in wanted]
         schema = pa.schema([self._table_schema.field(k) for k in places])
         with _explain_refusals():
@@ -340,14 +343,22 @@ def _values(name: str, values: Array) -> pa.Array:
         raise DataError(message, code="E-DTYPE", hint="give numbers or text, of one type") from error
 
 
-def batch_rows(columns: int) -> int:
-    """Return the rows of a batch of a table with ``columns`` columns."""
-    return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, columns))))
+def batch_rows(schema: pa.Schema) -> int:
+    """Return the rows of a batch of a table, by the numbers of a row; a vector whose type does not tell its length is
+    assumed to have ``VECTOR_NUMBERS``.
+    """
+    kinds = [stored_type(field.type) for field in schema]
+    return _rows_of(sum(vector_size(kind) or VECTOR_NUMBERS if is_vector_type(kind) else 1 for kind in kinds))
+
+
+def _rows_of(numbers: int) -> int:
+    """Return the rows of a batch whose rows have so many numbers."""
+    return max(1, min(MOST_ROWS, BATCH_BYTES // (8 * max(1, numbers))))
 
 
 def record_batch_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
     """Yield the bytes of a file of record batches, piece by piece."""
-    sink, rows = GrowingFile(), batch_rows(len(schema))
+    sink, rows = GrowingFile(), batch_rows(schema)
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
             for part in _slice_batch(batch, rows):
@@ -373,11 +384,11 @@ def reader_of(X: Any) -> pa.RecordBatchReader:
     if isinstance(X, pa.RecordBatchReader):
         return X
     if isinstance(X, pd.Dataset):
-        X = X.scanner(batch_size=batch_rows(len(X.schema)), batch_readahead=1, fragment_readahead=1, use_threads=False)
+        X = X.scanner(batch_size=batch_rows(X.schema), batch_readahead=1, fragment_readahead=1, use_threads=False)
     if isinstance(X, pd.Scanner):
         return X.to_reader()
     if isinstance(X, pa.Table):
-        return X.to_reader(batch_rows(X.num_columns))
+        return X.to_reader(batch_rows(X.schema))
     open_reader: Callable[[Any], pa.RecordBatchReader] = pa.RecordBatchReader.from_stream
     if kind is RowKind.DASK_FRAME:
         open_reader = _dask_reader
@@ -421,7 +432,9 @@ def _gives_batches(X: Any) -> bool:
 
 def _duckdb_reader(X: Relation | FormerRelation) -> pa.RecordBatchReader:
     """Return a reader of the rows of a DuckDB relation, computed lazily."""
-    rows = batch_rows(len(X.columns))
+    kinds = getattr(X, "types", X.columns)  # FLOAT[] and FLOAT[256] are vectors
+    sizes = [re.search(r"\[(\d*)\]$", str(kind)) for kind in kinds]
+    rows = _rows_of(sum(1 if size is None else int(size[1] or VECTOR_NUMBERS) for size in sizes))
     return X.to_arrow_reader(rows) if isinstance(X, Relation) else X.fetch_arrow_reader(rows)
 
 
@@ -451,8 +464,10 @@ def _stored_table_reader(X: Any) -> Any:
     if hasattr(X, "scan") or hasattr(X, "to_arrow_batch_reader"):  # Iceberg: a table, or a scan of one
         return (X.scan() if hasattr(X, "scan") else X).to_arrow_batch_reader()
     if hasattr(X, "to_batches"):  # Lance
-        return pa.RecordBatchReader.from_batches(X.schema, X.to_batches(batch_size=batch_rows(len(X.schema))))
-    tables = iter(X.with_format("arrow").iter(batch_size=batch_rows(len(X.column_names or ()))))  # Hugging Face
+        return pa.RecordBatchReader.from_batches(X.schema, X.to_batches(batch_size=batch_rows(X.schema)))
+    features = getattr(X, "features", None)  # Hugging Face
+    rows = _rows_of(len(X.column_names or ())) if features is None else batch_rows(features.arrow_schema)
+    tables = iter(X.with_format("arrow").iter(batch_size=rows))
     first = next(tables, None)
     if first is None:
         raise DataError("the data set holds no rows", code="E-EMPTY", hint="check what it was made of")
@@ -468,13 +483,13 @@ def _lazy_reader(X: Any) -> pa.RecordBatchReader:
     columns.
     """
     schema = reader_of(X.head(0).collect()).schema
-    frames = X.collect_batches(chunk_size=batch_rows(len(schema)), maintain_order=True)
+    frames = X.collect_batches(chunk_size=batch_rows(schema), maintain_order=True)
     return pa.RecordBatchReader.from_batches(schema, (batch for frame in frames for batch in reader_of(frame)))
 
 
 def _sink(X: Any, directory: Path) -> pd.Dataset:
     """Write a lazy polars frame to a Parquet file and return that as an Arrow data set."""
-    X.sink_parquet(directory / "lazy.parquet", row_group_size=batch_rows(1))
+    X.sink_parquet(directory / "lazy.parquet", row_group_size=batch_rows(reader_of(X.head(0).collect()).schema))
     return pd.dataset(directory / "lazy.parquet")
 
 
@@ -489,7 +504,7 @@ def _pandas_reader(frame: Any, schema: pa.Schema | None = None, rows: int | None
     except ARROW_ERRORS:
         check_values(frame)
         raise
-    rows = rows or batch_rows(len(schema))
+    rows = rows or batch_rows(schema)
     batches = (
         pa.RecordBatch.from_pandas(frame.iloc[start : start + rows], schema, preserve_index=False)
         for start in range(0, len(frame), rows)

@@ -39,6 +39,7 @@ from streamsvm.store.sources.schema import (
     NUMBER,
     SINGLE,
     TEXT,
+    VECTOR,
     YEARS,
     Column,
     Schema,
@@ -61,7 +62,7 @@ MOST_DISTINCT = 10_000
 MOST_BAD = 4
 """The most bad values of a column that are shown."""
 _INFINITE = r"(?i)^[+-]?inf(?:inity)?$"
-NOUNS = {NUMBER: "number", AMOUNT: "amount", BOOLEAN: "yes or no"}
+NOUNS = {NUMBER: "number", AMOUNT: "amount", BOOLEAN: "yes or no", VECTOR: "vector"}
 """The noun for the values of a kind; all other kinds that are parsed hold dates."""
 
 
@@ -133,7 +134,9 @@ class _ColumnFacts:
         values = null_out_nan(values)
         self.rows += len(values)
         self.missing += values.null_count
-        if pa.types.is_nested(values.type):  # lists and records, which cannot be compared, are refused by their type
+        if pa.types.is_nested(values.type):  # lists and records cannot be compared
+            if column is not None and column.kind == VECTOR:
+                self._find_faults(values, column, words)
             return
         if column is not None:
             self._find_faults(values, column, words)
@@ -164,6 +167,9 @@ class _ColumnFacts:
         """Count values that cannot be parsed, and dates after tomorrow."""
         is_bad = unreadable_values(values, column, words, missing=True)
         if is_bad.any():
+            if column.kind == VECTOR:
+                self.unreadable += int(np.count_nonzero(is_bad))
+                return
             bad = to_text(values.filter(pa.array(is_bad)))
             is_infinite = pc.match_substring_regex(bad, _INFINITE)
             infinite = int(pc.sum(is_infinite).as_py())
@@ -285,6 +291,7 @@ def _describe_encoding(columns: Sequence[Column], schema: Schema) -> str:
         BOOLEAN: "1 and 0",
         CATEGORY: f"one-hot, {width} columns",
         HASHED: f"hashed with other text into 2^{schema.hash_bits} columns",
+        VECTOR: f"a vector: {width} numbers, as they are",
         TEXT: f"{column.form} hashed into 2^{column.text_bits} columns, weighted by tf-idf",
         YEARS: f"years since 2000, month and day of the week: {width} columns",
     }

@@ -76,11 +76,13 @@ from streamsvm.store.sources.schema import (
     OTHER,
     SINGLE,
     TEXT,
+    VECTOR,
     YEARS,
     Column,
     Schema,
 )
 from streamsvm.store.sources.text_features import distinct_texts, terms_of, text_hash, weigh
+from streamsvm.store.sources.vectors import explain_vector, find_bad_vectors, parse_vectors
 from streamsvm.types import Batch
 
 BATCH_BYTES = 2 << 20
@@ -170,10 +172,15 @@ class TableEncoder:
         return table
 
     def _dense(self, table: pa.RecordBatch) -> Rows:
-        n = table.num_rows
-        columns, start = np.zeros((self.schema.width, n), self._dtype), 0
+        n, has_vectors = table.num_rows, any(column.kind == VECTOR for column in self.schema.columns)
+        # vectors lie row by row in memory, other columns one after the other
+        shape = (n, self.schema.width) if has_vectors else (self.schema.width, n)
+        columns, start = np.zeros(shape, self._dtype), 0
+        columns = columns.T if has_vectors else columns
         for column in self.schema.columns:
-            if column.kind in SINGLE:
+            if column.kind == VECTOR:
+                columns[start : start + column.size] = self._vectors(table.column(column.name), column).T
+            elif column.kind in SINGLE:
                 columns[start] = self._numbers(table.column(column.name), column)
             else:
                 codes = self._codes(table.column(column.name), column)
@@ -184,17 +191,20 @@ class TableEncoder:
         return Dense(np.ascontiguousarray(columns.T))
 
     def _sparse(self, table: pa.RecordBatch) -> Rows:
-        """Return the rows as CSR: at most one entry per row and column of the table, many per column of text; zeros and
-        unknown categories are not stored.
+        """Return the rows as CSR: at most one entry per row and column of the table, many per column of text or vectors;
+        zeros and unknown categories are not stored.
         """
         schema, start = self.schema, 0
-        shape = (table.num_rows, sum(c.kind != TEXT for c in schema.columns))
+        shape = (table.num_rows, schema.entries)
         indices, data, j = np.empty(shape, np.int64), np.empty(shape, self._dtype), 0
         texts = []
         for column in schema.columns:
             values = table.column(column.name)
             if column.kind == TEXT:
                 texts.append(self._terms(values, column, start))
+            elif column.kind == VECTOR:
+                indices[:, j : j + column.size] = start + np.arange(column.size)
+                data[:, j : j + column.size] = self._vectors(values, column)
             elif column.kind in SINGLE:
                 indices[:, j], data[:, j] = start, self._numbers(values, column)
             elif column.kind == HASHED:
@@ -202,7 +212,7 @@ class TableEncoder:
             else:
                 codes = self._codes(values, column)
                 indices[:, j], data[:, j] = start + codes, codes >= 0
-            start, j = start + column.width, j + (column.kind != TEXT)
+            start, j = start + column.width, j + (column.size or column.kind != TEXT)
         self._check_finite(data, table)
         if schema.hash_bits or texts:
             return sum_entries([entries_of(indices, data), *texts], table.num_rows, schema.width, self._dtype)
@@ -243,6 +253,12 @@ class TableEncoder:
         if column.kind != NUMBER:
             return self._parse_as_numbers(values, column)
         return to_numpy(values, column.name) if self._dtype is np.float64 else to_float32(values, column.name)
+
+    def _vectors(self, values: Arrow, column: Column) -> Array:
+        """Return a column of vectors (n, size); NaN for a missing vector. Raises BadCell."""
+        if not self._missing:
+            check_missing(values, column.name)
+        return parse_vectors(values, column.name, column.size, self._dtype)
 
     def _parse_as_numbers(self, values: Arrow, column: Column) -> Array:
         """Return amounts, dates, yes and no as numbers (n,); NaN for a missing value. Raises BadCell."""
@@ -327,7 +343,7 @@ class TableEncoder:
 def batch_rows(schema: Schema) -> int:
     """Return the number of rows of a batch of about ``BATCH_BYTES``."""
     texts = TEXT_ENTRIES * sum(column.kind == TEXT for column in schema.columns)
-    row = 8 * (len(schema.columns) + texts) if schema.sparse else 4 * schema.width
+    row = 8 * (schema.entries + texts) if schema.sparse else 4 * schema.width
     return int(np.clip(BATCH_BYTES // row, 256, 65_536))
 
 
@@ -380,7 +396,7 @@ def find_bad_cells(
         values, explained = table.column(name), dict[Any, BadCell]()
         for row in np.flatnonzero(is_bad).tolist():
             if row not in cells:
-                value = values[row].as_py()
+                value = str(values[row]) if pa.types.is_nested(values.type) else values[row].as_py()
                 if value not in explained:
                     explained[value] = explain if isinstance(explain, BadCell) else explain(values.slice(row, 1))
                 cell = explained[value]
@@ -418,6 +434,8 @@ def find_bad_cells(
 
 def _explain_value(value: Arrow, column: Column, options: SourceOptions) -> BadCell:
     """Return the error that encoding a bad value raises; ``value``: a column of one row, which is not missing."""
+    if column.kind == VECTOR:
+        return explain_vector(value, column.name, column.size)
     found = value[0].as_py()
     if column.kind == NUMBER or not isinstance(found, str):
         try:
@@ -482,6 +500,9 @@ def unreadable_values(values: Arrow, column: Column, words: MissingWords, *, mis
     """
     if column.kind == TEXT:
         return np.zeros(len(values), np.bool_)
+    if column.kind == VECTOR:
+        is_bad = find_bad_vectors(values, column.size)
+        return is_bad if missing else is_bad | find_missing(values)
     if column.kind == NUMBER or column.kind in TEXT_WITH_MEANING:
         values = words.remove(values, number=True)
     is_missing = values.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)

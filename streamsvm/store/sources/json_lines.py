@@ -28,15 +28,16 @@ from streamsvm.store.sources.read_ahead import map_in_order
 from streamsvm.store.sources.schema import Schema
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
+from streamsvm.store.sources.vectors import is_vector_type
 
 HEAD = 1 << 20
 """Bytes of whole lines from which the columns and their types are inferred."""
 BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
-MISSING_WORD, LARGE_WHOLE = "missing", "large"
-"""Counted instead of the type: for a word that stands for a missing number, and for an integer that needs 64
-bits without a sign."""
+MISSING_WORD, LARGE_WHOLE, VECTOR = "missing", "large", "vector"
+"""Counted instead of the type: for a word that stands for a missing number, for an integer that needs 64 bits without
+a sign, and for a list of numbers."""
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
 HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
@@ -79,9 +80,16 @@ class JSONLinesSource(TableSource):
         key_kinds: dict[str, Counter[type | str]] = {}
         for row in rows:
             for key, value in row.items():
-                kind = MISSING_WORD if self._is_missing(value) else LARGE_WHOLE if _is_unsigned(value) else type(value)
-                key_kinds.setdefault(key, Counter())[kind] += 1
+                key_kinds.setdefault(key, Counter())[self._kind_of(value)] += 1
         return {key: _type_of(kinds, key, str(path)) for key, kinds in key_kinds.items()}
+
+    def _kind_of(self, value: Any) -> type | str:
+        """Return what a value counts as: its type, or a word that says more."""
+        if self._is_missing(value):
+            return MISSING_WORD
+        if _is_unsigned(value):
+            return LARGE_WHOLE
+        return VECTOR if _is_vector(value) else type(value)
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         types = self._table_types
@@ -104,6 +112,8 @@ class JSONLinesSource(TableSource):
         """Return the type in which a column is parsed: float64 for integers, since later rows may have fractions,
         except for labels and ids, which must stay exact.
         """
+        if is_vector_type(kind):  # of any length, so that a wrong one is told with its line
+            return pa.list_(pa.float64())
         return pa.float64() if pa.types.is_integer(kind) and name not in self._exact_columns else kind
 
     def _parse_blocks(self, lines: Generator[bytes], schema: pa.Schema) -> Iterator[tuple[bytes, pa.Table | None]]:
@@ -241,20 +251,32 @@ def _is_unsigned(value: Any) -> bool:
     return isinstance(value, int) and value > SIGNED.max
 
 
+def _is_vector(value: Any) -> bool:
+    """Return whether a value is a list of numbers, some of which may be null."""
+    return isinstance(value, list) and all(
+        number is None or (isinstance(number, int | float) and not isinstance(number, bool)) for number in value
+    )
+
+
 def _type_of(kinds: Counter[type | str], key: str, where: str) -> pa.DataType:
     """Return the type of most values of a column, where all numbers count as one type. Raises DataError E-DTYPE for
-    objects and lists.
+    objects and lists of other things than numbers.
     """
     numbers = kinds[int] + kinds[LARGE_WHOLE] + kinds[float]
     texts = kinds[str] + (kinds[MISSING_WORD] if kinds[str] or not (numbers or kinds[bool]) else 0)
-    counts = {float: numbers, bool: kinds[bool], str: texts, dict: kinds[dict] + kinds[list]}
+    counts: dict[type, int] = {
+        **{float: numbers, bool: kinds[bool], str: texts},
+        **{list: kinds[VECTOR], dict: kinds[dict] + kinds[list]},
+    }
     most = max(counts, key=lambda kind: counts[kind])
     if most is dict:
-        what = "objects" if kinds[dict] else "lists"
+        what = "objects" if kinds[dict] else "lists that are no vectors of numbers"
         hint = "write one value a key: jq -c '{a: .a, b: .c.d}' FILE > rows.jsonl"
         raise DataError(f"column {quote(key)} of {where} holds {what}", code="E-DTYPE", hint=hint)
     if not any(counts.values()):
         return pa.null()
+    if most is list:
+        return pa.list_(pa.float64())
     if most is float:
         if kinds[float]:
             return pa.float64()
@@ -275,7 +297,8 @@ def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
                 )
                 raise DataError(message, code="E-RANGE", hint="write such numbers as text")
         if value is not None and (
-            not isinstance(value, expected) or (isinstance(value, bool) and bool not in expected)
+            not (_is_vector(value) if expected == (list,) else isinstance(value, expected))
+            or (isinstance(value, bool) and bool not in expected)
         ):
             content = f"expected {_noun(field.type)}, found {quote(json.dumps(value), 40)}"
             raise DataError(f"{place}, column {quote(field.name)}: {content}", code="E-PARSE", hint=LINE_HINT)
@@ -286,6 +309,8 @@ def _python_types(kind: pa.DataType) -> tuple[type, ...]:
         return (str,)
     if pa.types.is_boolean(kind):
         return (bool,)
+    if is_vector_type(kind):
+        return (list,)
     return (int,) if pa.types.is_integer(kind) else (int, float)
 
 
@@ -294,4 +319,6 @@ def _noun(kind: pa.DataType) -> str:
         return "text"
     if pa.types.is_boolean(kind):
         return "true or false"
+    if is_vector_type(kind):
+        return "a vector of numbers"
     return "a whole number as before" if pa.types.is_integer(kind) else "a number"

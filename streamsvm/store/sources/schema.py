@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from streamsvm.store.sources.value_counts import TableCensus
 
 NUMBER, AMOUNT, BOOLEAN, YEARS = "number", "amount", "boolean", "years"
-CATEGORY, HASHED, TEXT = "category", "hashed", "text"
+CATEGORY, HASHED, TEXT, VECTOR = "category", "hashed", "text", "vector"
 SINGLE = (NUMBER, AMOUNT, BOOLEAN, YEARS)
 """The kinds of columns that are encoded as one number."""
 WRITTEN = (AMOUNT, BOOLEAN, CATEGORY, HASHED, TEXT)
 """The kinds of columns that are parsed from text."""
 DATE, EPOCH_SECONDS, DECIMAL_COMMA, HASH, DROP = "date", "epoch", "decimal-comma", "hash", "drop"
 WORDS, CHARS = "words", "chars"
-KINDS = (NUMBER, AMOUNT, DECIMAL_COMMA, BOOLEAN, DATE, EPOCH_SECONDS, CATEGORY, HASH, WORDS, CHARS, DROP)
+KINDS = (NUMBER, AMOUNT, DECIMAL_COMMA, BOOLEAN, DATE, EPOCH_SECONDS, CATEGORY, HASH, WORDS, CHARS, VECTOR, DROP)
 """The kinds that --column accepts."""
 OTHER = "(other)"
 """The name of the feature column of the rare values of a category, and of values that first occur in other files."""
@@ -55,8 +55,8 @@ class Column:
     name: str
     """The name in the table; for a cross, the names of its columns joined by '*'."""
     kind: str
-    """'number', 'amount', 'boolean', 'category', 'hashed', 'text', or a part of a point in time: 'years', 'month',
-    'weekday', 'hour'."""
+    """'number', 'amount', 'boolean', 'category', 'hashed', 'text', 'vector', or a part of a point in time: 'years',
+    'month', 'weekday', 'hour'."""
     values: tuple[str, ...] = ()
     """The value of each one-hot feature column; empty for numbers and hashed columns."""
     form: str = ""
@@ -71,23 +71,27 @@ class Column:
     """The time zone of a column of points in time, 'UTC' for texts with offsets; empty for times without a zone."""
     text_bits: int = 0
     """The exponent of the number of feature columns of text; 0 for other kinds."""
+    size: int = 0
+    """The numbers of each vector of a column of vectors; 0 for other kinds."""
 
     @property
     def width(self) -> int:
         """The number of feature columns."""
         if self.kind == TEXT:
             return 1 << self.text_bits
-        return 1 if self.kind in SINGLE else len(self.values)
+        return self.size or (1 if self.kind in SINGLE else len(self.values))
 
     @property
     def features(self) -> tuple[str, ...]:
         """The names of the feature columns; empty for hashed ones."""
-        return tuple(map(self.name_feature, range(1 if self.kind in SINGLE else len(self.values))))
+        return tuple(map(self.name_feature, range(0 if self.kind == TEXT else self.width)))
 
     def name_feature(self, number: int) -> str:
         """Return the name of feature column ``number``, from 0, of this column; a hashed one is named by its number."""
         if self.kind in SINGLE:
             return f"{self.name}.years" if self.kind == YEARS else self.name
+        if self.kind == VECTOR:
+            return f"{self.name}[{number}]"
         if not self.values:
             return f"{self.name}, hash {number}"
         name = self.name if self.kind == CATEGORY else f"{self.name}.{self.kind}"
@@ -177,7 +181,7 @@ class Schema:
         """The ranges [start, stop) of feature columns of categories, parts of dates and text, as plain JSON."""
         ranges, start = [], 0
         for column in self.columns:
-            if column.kind not in (*SINGLE, HASHED):
+            if column.kind not in (*SINGLE, HASHED, VECTOR):
                 ranges.append([start, start + column.width])
             start += column.width
         return [*ranges, [start, self.width]] if self.width > start else ranges
@@ -187,7 +191,12 @@ class Schema:
         """Whether rows are stored as CSR, because dense rows would be much larger, as with many one-hot columns."""
         if self.hash_bits > 0 or self.has_text:
             return True
-        return ONE_HOT_BYTES * len(self.columns) < SPARSE_BELOW * DENSE_BYTES * self.width
+        return ONE_HOT_BYTES * self.entries < SPARSE_BELOW * DENSE_BYTES * self.width
+
+    @property
+    def entries(self) -> int:
+        """The most entries of a sparse row, without those of columns of text: one a column, and the numbers of vectors."""
+        return sum(column.size or 1 for column in self.columns if column.kind != TEXT)
 
     def place(self, column: Column) -> int:
         """Return the number of the first feature column of a column."""
@@ -270,7 +279,7 @@ class Schema:
 
 def _column_json(column: Column) -> JsonObject:
     always = {"name": column.name, "kind": column.kind, "values": list(column.values), "form": column.form}
-    optional = {"parts": list(column.parts), "text_bits": column.text_bits, "zone": column.zone}
+    optional = {"parts": list(column.parts), "text_bits": column.text_bits, "zone": column.zone, "size": column.size}
     return always | {name: value for name, value in optional.items() if value}
 
 
@@ -299,6 +308,7 @@ def _column_from(recorded: JsonMapping) -> Column:
         parts=tuple(recorded.get("parts", ())),
         zone=recorded.get("zone", ""),
         text_bits=recorded.get("text_bits", 0),
+        size=recorded.get("size", 0),
     )
 
 

@@ -51,6 +51,7 @@ from streamsvm.store.sources.schema import (
     KINDS,
     NUMBER,
     TEXT,
+    VECTOR,
     YEARS,
     Column,
     Schema,
@@ -61,6 +62,7 @@ from streamsvm.store.sources.schema import (
 )
 from streamsvm.store.sources.text_features import is_form
 from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
+from streamsvm.store.sources.vectors import check_size, is_vector_type, vector_size
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 MOSTLY_NUMBERS = 0.9
@@ -133,6 +135,9 @@ def plan_schema(
         if not stated and name not in named and _are_numbers_with_mistakes(column_types[name], sample, options):
             stated = AMOUNT, "", "unasked"
         try:
+            if VECTOR in stated or (is_vector_type(column_types[name]) and DROP not in stated):
+                columns.append(_vector_column(name, column_types[name], stated, options, where, code))
+                continue
             if DROP not in stated:
                 _check_type(name, column_types[name], f"leave it out with --drop {shell_word(name)}", where, code)
             encoded = (
@@ -415,8 +420,21 @@ def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: st
     return Column(text, CATEGORY, unasked=True, parts=parts)
 
 
+def _vector_column(
+    name: str, kind: pa.DataType, stated: Sequence[str], options: SourceOptions, where: str, code: str
+) -> Column:
+    """Return a column of vectors. Raises DataError if it holds none, or if options say that it holds something else."""
+    place = f"column {quote(name)} of {where} holds {kind}"
+    if not is_vector_type(kind):
+        raise DataError(f"{place}, not vectors of numbers", code=code, hint="leave out that it is a vector")
+    if (stated and stated[0] != VECTOR) or name in (*options.categorical, *options.calendar):
+        hint = f"leave out what {shell_word(name)} is said to hold, or leave it out with --drop {shell_word(name)}"
+        raise DataError(f"{place}: a vector, which is encoded as numbers only", code=code, hint=hint)
+    return Column(name, VECTOR, size=check_size(vector_size(kind), name, where))
+
+
 def _check_type(name: str, kind: pa.DataType, hint: str, where: str, code: str) -> None:
-    """Raise DataError for a column of lists or records, which cannot be encoded in any way."""
+    """Raise DataError for a column of lists or records, which cannot be encoded in any way; of lists only vectors can."""
     if types.is_nested(kind):
         raise DataError(f"column {quote(name)} of {where} holds {kind}, not numbers", code=code, hint=hint)
 

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, null_out_added_words, to_canonical_text
-from streamsvm.store.sources.encoding import TableEncoder, batch_rows, find_bad_cells
+from streamsvm.store.sources.encoding import BATCH_BYTES, TableEncoder, batch_rows, find_bad_cells
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import BackgroundDigest
@@ -38,6 +38,7 @@ from streamsvm.store.sources.schema_inference import (
 )
 from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
 from streamsvm.store.sources.value_counts import new_census, note_similar_values
+from streamsvm.store.sources.vectors import first_size, is_vector_type, vector_size
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536
@@ -46,6 +47,8 @@ SAMPLE_ROWS = 5000
 """Rows from whose values the kind of a column is inferred."""
 SAMPLE_BYTES = 1 << 20
 """Bytes of such a sample from which on no more batches are merged into it."""
+VECTOR_ROWS = 64
+"""Rows in whose first vector the length of the vectors of a column is looked up."""
 SAMPLE_COLUMNS = 4096
 """Columns of a wide table whose first values are in memory together."""
 NARROW = 512
@@ -71,6 +74,7 @@ class TableSource(BaseSource):
         super().__init__()
         self._paths, self._options = paths, options
         self._table_types = self._types_of_all_files()
+        self._table_types |= self._vector_types()
         self._check_files(self._table_types)
         if options.encoding is not None:
             self._full_schema = schema_from(options.encoding["schema"])
@@ -128,11 +132,16 @@ class TableSource(BaseSource):
         """Yield record batches of some columns, by default of all, before they are encoded."""
         for path in self._paths:
             names = list(columns) or list(self._types(path))
-            yield from self._read_columns(path, CENSUS_ROWS, names, SourceFile(str(path)))
+            yield from self._read_columns(path, self._rows_to_describe(names), names, SourceFile(str(path)))
 
     def first_values(self) -> Mapping[str, Any]:
-        """Return the values of each column, by name, in the first rows in which it has a value."""
+        """Return the values of each column but vectors, by name, in the first rows in which it has a value."""
         return self._samples(self._table_types)
+
+    def _rows_to_describe(self, names: Iterable[str]) -> int:
+        """Return the rows of these columns that are read at a time to describe them; fewer if they have vectors."""
+        numbers = sum(vector_size(self._table_types[name]) or 0 for name in names if name in self._table_types)
+        return int(np.clip(BATCH_BYTES // (4 * max(1, numbers)), 256, CENSUS_ROWS))
 
     # The schema
 
@@ -153,6 +162,29 @@ class TableSource(BaseSource):
                 name: other_types.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in types.items()
             }
         return {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in types.items()}
+
+    def _vector_types(self) -> dict[str, pa.DataType]:
+        """Return the types of the columns of vectors, with the length of the vectors, by name.
+
+        Where the type of the column does not tell it, it is that of the first vector. A recorded schema has it already.
+        """
+        options = self._options
+        unsized = [
+            name
+            for name, kind in self._table_types.items()
+            if is_vector_type(kind) and vector_size(kind) is None and name not in options.drop
+        ]
+        sized: dict[str, pa.DataType] = {}
+        for path in self._paths[:FILES_SAMPLED] if unsized and options.encoding is None else ():
+            with closing(self._read_columns(path, VECTOR_ROWS, unsized, SourceFile(str(path)))) as batches:
+                for batch in islice(batches, FILES_SAMPLED):
+                    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                        if name not in sized and is_vector_type(values.type) and (size := first_size(values)):
+                            sized[name] = pa.list_(self._table_types[name].value_type, size)
+            unsized = [name for name in unsized if name not in sized]
+            if not unsized:
+                break
+        return sized
 
     def _check_files(self, types: Mapping[str, pa.DataType]) -> None:
         """Raise BudgetError or DataError if the files cannot be read as one table."""
@@ -210,8 +242,9 @@ class TableSource(BaseSource):
         return plan_schema(types, self._options, str(self._paths[0]), "E-DTYPE", samples, notices=self.notices)
 
     def _samples(self, names: Iterable[str]) -> Samples:
-        """Return the first values of each column, which are read when they are used."""
-        return Samples(list(names), self._columns_sampled_together(self._paths[0]), self._first_values)
+        """Return the first values of each column but vectors, which are read when they are used."""
+        sampled = [name for name in names if not is_vector_type(self._table_types[name])]
+        return Samples(sampled, self._columns_sampled_together(self._paths[0]), self._first_values)
 
     def _columns_sampled_together(self, _path: Path) -> int:
         return SAMPLE_COLUMNS
