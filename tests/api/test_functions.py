@@ -499,7 +499,7 @@ def test_api_messages_are_in_the_words_of_the_face(tmp_path: Path) -> None:
     with pytest.raises(sv.DataError, match="missing") as refused:
         sv.ingest(rows, tmp_path / "s.zarr", y="y")
     assert "missing='mean'" in refused.value.hint
-    frame = pd.DataFrame({"a": np.arange(8.0), "b": pd.Series([None, "x"] * 4), "c": [[1]] * 8})
+    frame = pd.DataFrame({"a": np.arange(8.0), "b": pd.Series([None, "x"] * 4), "c": [["1"]] * 8})
     with pytest.raises(ValueError, match="column 'c'") as caught:
         StreamSVC().fit(frame, np.arange(8) % 2)
     assert "--" not in str(caught.value)

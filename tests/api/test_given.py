@@ -174,7 +174,7 @@ WRONG: list[tuple[Any, dict[str, Any], str]] = [
     (np.where(np.arange(60000).reshape(5000, 12) == 40007, np.nan, 1.0), {"y": Y}, "X row 3334, column 12: nan"),
     (frame(), {"y": np.zeros(ROWS - 1)}, "3000 rows and 2999 values of y"),
     (frame(), {"y": "gone"}, "gone"),
-    (frame().assign(age=[[1]] * ROWS), {"label": "left"}, "age"),
+    (frame().assign(age=[["1"]] * ROWS), {"label": "left"}, "age"),
     (frame().iloc[:0], {"label": "left"}, "no rows"),
     (frame().assign(age=pd.arrays.SparseArray(np.ones(ROWS))), {"label": "left"}, "column 'age': holds Sparse"),
     (frame().assign(age=1j), {"label": "left"}, "column 'age': holds complex128"),

@@ -142,7 +142,7 @@ def test_parquet_calendar_columns(tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "B23 null": ({"a": [1.0, None, 2.0]}, "E-MISSING"),
     "B23 text": ({"a": ["x", "y", "z"]}, "E-DTYPE"),
-    "B23 list": ({"a": [[1], [2], [3]]}, "E-DTYPE"),
+    "B23 list": ({"a": [["1"], ["2"], ["3"]]}, "E-DTYPE"),
     "timestamp": ({"a": pa.array([1, 2, 3], pa.timestamp("us"))}, "E-DTYPE"),
     "nan": ({"a": [1.0, 2.0, float("nan")]}, "E-MISSING"),
     "range": ({"a": [1.0, 2.0, 1e39]}, "E-RANGE"),

@@ -87,10 +87,10 @@ class SourceColumns(NamedTuple):
     name_of: Callable[[int], str]
     """Returns the name of a source column."""
     kind_of: Callable[[int], str]
-    """Returns the kind of a source column: 'number', 'category', 'date', 'text', 'hashed'."""
+    """Returns the kind of a source column: 'number', 'vector', 'category', 'date', 'text', 'hashed'."""
     value_of: Callable[[int], str]
-    """Returns the value of its source column that a column stands for: 'Paris', 'weekday mon', 'missing'; empty for a
-    number.
+    """Returns the value of its source column that a column stands for: 'Paris', 'weekday mon', 'missing'; '[3]' for a
+    number of a vector, empty for a number.
     """
     one_hot: tuple[tuple[int, int], ...] = ()
     """Ranges [start, stop) of columns of which at most one is 1 in a row."""

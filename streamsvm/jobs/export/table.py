@@ -27,6 +27,7 @@ from streamsvm.store.sources.schema import (
     NUMBER,
     OTHER,
     TEXT,
+    VECTOR,
     YEARS,
     Column,
     Schema,
@@ -95,6 +96,11 @@ class RawTable(NamedTuple):
     def check(self, program: str, *, clocks: bool) -> None:
         """Raise UsageError for what a format cannot compute: hashes, words, and, without ``clocks``, times of zones."""
         for column in self.schema.columns:
+            if column.kind == VECTOR:
+                raise UsageError(
+                    f"the column {quote(column.name)} of the table holds vectors, which {program} does not take",
+                    hint=f"write the weights of its {column.size} numbers with --format liblinear, or {KEEP}",
+                )
             if column.kind in (HASHED, TEXT):
                 name = shell_word(column.name)
                 what = "hashed" if column.kind == HASHED else "cut into words or characters, which are hashed"

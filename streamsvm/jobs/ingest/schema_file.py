@@ -72,8 +72,8 @@ def write_schema(path: Path, columns: Sequence[ColumnDescription]) -> None:
 
 def _lines(columns: Sequence[ColumnDescription]) -> Iterator[str]:
     yield "# Change the kinds, then: streamsvm ingest SOURCE STORE --schema THIS-FILE"
-    yield "# kinds: number, amount, decimal-comma, boolean, date, date:FORM, epoch, category, hash, words, chars:2-4, drop;"
-    yield "# of one column each: label, id, weight"
+    yield "# kinds: number, amount, decimal-comma, boolean, date, date:FORM, epoch, category, hash, words, chars:2-4, vector,"
+    yield "# drop; of one column each: label, id, weight"
     yield "[columns]"
     for column in columns:
         facts = [f"{100 * column.missing:.3g} % missing" if column.missing else "", f"{column.distinct} values"]

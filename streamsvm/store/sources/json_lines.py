@@ -264,10 +264,8 @@ def _type_of(kinds: Counter[type | str], key: str, where: str) -> pa.DataType:
     """
     numbers = kinds[int] + kinds[LARGE_WHOLE] + kinds[float]
     texts = kinds[str] + (kinds[MISSING_WORD] if kinds[str] or not (numbers or kinds[bool]) else 0)
-    counts: dict[type, int] = {
-        **{float: numbers, bool: kinds[bool], str: texts},
-        **{list: kinds[VECTOR], dict: kinds[dict] + kinds[list]},
-    }
+    other = kinds[dict] + kinds[list]
+    counts: dict[type, int] = {float: numbers, bool: kinds[bool], str: texts, list: kinds[VECTOR], dict: other}
     most = max(counts, key=lambda kind: counts[kind])
     if most is dict:
         what = "objects" if kinds[dict] else "lists that are no vectors of numbers"

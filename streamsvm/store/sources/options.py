@@ -177,8 +177,8 @@ class ReadOptions(TextEndOptions):
         tuple[str, ...],
         Option(
             "Tables: what columns hold, NAME=KIND,... with the kinds number, amount (money, percent, thousands), "
-            "decimal-comma (1.234,56), boolean, date, epoch (seconds since 1970), category, hash, words, chars:2-4 (text) "
-            "and drop.",
+            "decimal-comma (1.234,56), boolean, date, epoch (seconds since 1970), category, hash, words, chars:2-4 (text), "
+            "vector (a list of numbers) and drop.",
             "columns",
             flag="column",
             metavar="NAME=KIND,...",

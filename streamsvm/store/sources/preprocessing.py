@@ -111,6 +111,8 @@ def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Fi
         message = f"column {name} has no value in any row"
         raise DataError(message, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
     values = (sums + low) / np.maximum(present, 1) if is_mean else stored_zeros(offsets, len(sums))
+    for start, stop in source.vectors_read:  # one indicator says that a vector is missing
+        missing[start + 1 : stop] = 0
     indicators = np.flatnonzero(missing) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 

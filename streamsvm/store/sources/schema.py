@@ -187,6 +187,12 @@ class Schema:
         return [*ranges, [start, self.width]] if self.width > start else ranges
 
     @property
+    def vectors(self) -> tuple[tuple[int, int], ...]:
+        """The ranges [start, stop) of feature columns of vectors."""
+        starts = accumulate((column.width for column in self.columns), initial=0)
+        return tuple((start, start + c.size) for start, c in zip(starts, self.columns, strict=False) if c.size)
+
+    @property
     def sparse(self) -> bool:
         """Whether rows are stored as CSR, because dense rows would be much larger, as with many one-hot columns."""
         if self.hash_bits > 0 or self.has_text:

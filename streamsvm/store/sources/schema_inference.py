@@ -136,7 +136,8 @@ def plan_schema(
             stated = AMOUNT, "", "unasked"
         try:
             if VECTOR in stated or (is_vector_type(column_types[name]) and DROP not in stated):
-                columns.append(_vector_column(name, column_types[name], stated, options, where, code))
+                is_other = (bool(stated) and VECTOR not in stated) or name in (*options.categorical, *options.calendar)
+                columns.append(_vector_column(name, column_types[name], where, code, is_other=is_other))
                 continue
             if DROP not in stated:
                 _check_type(name, column_types[name], f"leave it out with --drop {shell_word(name)}", where, code)
@@ -420,14 +421,12 @@ def _cross(text: str, columns: Sequence[Column], names: Sequence[str], where: st
     return Column(text, CATEGORY, unasked=True, parts=parts)
 
 
-def _vector_column(
-    name: str, kind: pa.DataType, stated: Sequence[str], options: SourceOptions, where: str, code: str
-) -> Column:
-    """Return a column of vectors. Raises DataError if it holds none, or if options say that it holds something else."""
+def _vector_column(name: str, kind: pa.DataType, where: str, code: str, *, is_other: bool) -> Column:
+    """Return a column of vectors. Raises DataError if it holds none, or if options say something else (``is_other``)."""
     place = f"column {quote(name)} of {where} holds {kind}"
     if not is_vector_type(kind):
         raise DataError(f"{place}, not vectors of numbers", code=code, hint="leave out that it is a vector")
-    if (stated and stated[0] != VECTOR) or name in (*options.categorical, *options.calendar):
+    if is_other:
         hint = f"leave out what {shell_word(name)} is said to hold, or leave it out with --drop {shell_word(name)}"
         raise DataError(f"{place}: a vector, which is encoded as numbers only", code=code, hint=hint)
     return Column(name, VECTOR, size=check_size(vector_size(kind), name, where))

@@ -74,6 +74,8 @@ class BaseSource(Source):
     """The number of columns that ``read`` yields; None while it is unknown."""
     names_read: tuple[str, ...] | None = None
     """The names of the columns that ``read`` yields; None if the format has no names."""
+    vectors_read: tuple[tuple[int, int], ...] = ()
+    """The ranges [start, stop) of columns that ``read`` yields of vectors, which are missing as a whole."""
     steps: RowSteps | None = None
     """The steps that are applied to the rows of ``read``; None: the rows are stored unchanged."""
     exact: bool = False

@@ -83,6 +83,7 @@ class TableSource(BaseSource):
         else:
             self.schema = self._full_schema = self._infer_schema(self._table_types)
         self.columns_read, self.names_read = self.schema.width, self.schema.names
+        self.vectors_read = self.schema.vectors
         self.id_column = self.schema.id_column
         self.sparse = self.schema.sparse
 

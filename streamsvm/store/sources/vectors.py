@@ -17,6 +17,7 @@ from pyarrow import types
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, find_missing
+from streamsvm.store.sources.schema import shell_word
 
 VECTOR_HINT = "correct the row, leave such rows out with --on-bad-line skip, or leave the column out with --drop"
 SHOWN_NUMBERS = 4
@@ -36,19 +37,18 @@ def vector_size(kind: pa.DataType) -> int | None:
 
 
 def first_size(values: Arrow) -> int | None:
-    """Return the numbers of the first vector of a column that is not missing; None if all are missing."""
-    lengths = pc.list_value_length(values).drop_null()
-    return lengths[0].as_py() if len(lengths) else None
+    """Return the numbers of the first vector of a column that has any; None if none has."""
+    lengths = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    filled = np.flatnonzero(lengths)
+    return int(lengths[filled[0]]) if len(filled) else None
 
 
 def check_size(size: int | None, name: str, where: str) -> int:
-    """Return the numbers of the vectors of a column. Raises DataError E-SHAPE for no vector, and for an empty one."""
+    """Return the numbers of the vectors of a column. Raises DataError E-SHAPE if no vector or an empty one tells them."""
     if size:
         return size
-    what = "has no vector in its first rows" if size is None else "begins with an empty vector"
-    raise DataError(
-        f"column {quote(name)} of {where} {what}", code="E-SHAPE", hint="correct it, or leave it out with --drop"
-    )
+    hint = f"leave it out with --drop {shell_word(name)}, or read first a file that has vectors"
+    raise DataError(f"column {quote(name)} of {where} has no vector in its first rows", code="E-SHAPE", hint=hint)
 
 
 def parse_vectors(values: Arrow, name: str, size: int, dtype: type[np.floating[Any]]) -> Array:
@@ -93,14 +93,14 @@ def explain_vector(value: Arrow, name: str, size: int, row: int = 0) -> BadCell:
     if len(numbers) != size:
         shown = ", ".join(f"{number:g}" for number in numbers[:SHOWN_NUMBERS] if number is not None)
         more = ", ..." if len(numbers) > SHOWN_NUMBERS else ""
-        text = f"a vector of {len(numbers)} numbers [{shown}{more}], but those before it have {size}"
+        text = f"a vector of {len(numbers)} numbers [{shown}{more}], but the column has {size}"
         return BadCell(row, name, "E-SHAPE", text, VECTOR_HINT)
     with np.errstate(over="ignore"):
         place = int(np.argmin(np.isfinite(np.array(numbers, np.float32))))
     number = numbers[place]
     if number is None or np.isnan(number):
         text = f"number {place} of the vector is missing; only whole vectors may be missing"
-        return BadCell(row, name, "E-MISSING", text, VECTOR_HINT)
+        return BadCell(row, name, "E-NONFINITE", text, VECTOR_HINT)
     if np.isfinite(number):
         text = f"number {place} of the vector, {number:g}, does not fit float32"
         return BadCell(row, name, "E-RANGE", text, "scale the vectors")
