@@ -3,6 +3,9 @@
 ``write_file`` replaces a whole file atomically. A large output consists of many files written with ``write_part``, which
 are not durable and to which nothing may refer yet; ``sync`` makes them durable, and a last ``write_file`` of a manifest that names
 them is the commit. ``append_line`` is for journals, ``open_log`` for event logs, ``open_state`` for files that change in place.
+Everything unfinished beside an output NAME is called ``.NAME.*.partial``, so that the next writer of NAME, who holds its lock
+(``locks``), knows which files belong to nobody: ``restore_replaced`` and ``sweep_beside`` restore or remove them.
+
 Every writer reports its steps to ``observe``, where tests kill the process, fail a write or record the order of steps.
 ``STREAMSVM_FAULT=kill@N`` kills the process at step N.
 """
@@ -13,8 +16,11 @@ import ctypes
 import errno
 import io
 import os
+import re
 import secrets
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -107,7 +113,7 @@ def write_stream(path: Path, pieces: Iterable[BytesLike]) -> None:
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return an unused name beside an output, which ``locks.sweep_beside`` removes if it is left."""
+    """Return an unused name beside an output, which ``sweep_beside`` removes if it is left."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
 
 
@@ -224,7 +230,7 @@ def rename(source: Path, target: Path) -> None:
 def exchange(one: Path, other: Path) -> None:
     """Swap the names of two files or directories of one file system, durably.
 
-    This is atomic where the file system supports it. Elsewhere (NFS) ``other`` is renamed first, and ``locks.restore``
+    This is atomic where the file system supports it. Elsewhere (NFS) ``other`` is renamed first, and ``restore_replaced``
     renames it back if this process is killed between the steps.
     """
     libc = ctypes.CDLL(None, use_errno=True)
@@ -245,6 +251,62 @@ def _swap_in_three_renames(one: Path, other: Path) -> None:
     rename(other, aside)
     rename(one, other)
     rename(aside, one)
+
+
+# -- temporary files, and files that killed writers left --------------------------------------------------------------
+
+
+_OURS = re.compile(r"\.(.+)\.[0-9a-z_]{8}")
+"""Names of temporary files without their suffix; group 1 is the output that a file belongs to."""
+_PART = re.compile(r"\.part-\d+\.h5" + re.escape(PARTIAL))
+
+
+@contextmanager
+def scratch_beside(target: Path) -> Iterator[Path]:
+    """Provide a temporary directory beside an output, removed when the context ends. Raises StorageError."""
+    with explain_errors("writing beside", target):
+        made = tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}.", suffix=PARTIAL)
+    with made as directory:
+        yield Path(directory)
+
+
+def restore_replaced(target: Path) -> None:
+    """Put the old output back if a writer was killed after moving it aside and before putting the new one in its place (``exchange``).
+
+    If the new output is in place, the old one is removed. The caller holds the lock of ``target``. Raises StorageError.
+    """
+    asides = [path for path in target.parent.glob(f".*{ASIDE}") if _owner(path, ASIDE) == target.name]
+    if asides and not target.exists() and not target.is_symlink():
+        rename(asides.pop(), target)
+    for aside in asides:
+        _remove(aside)
+
+
+def sweep(directory: Path) -> None:
+    """Remove the unfinished files that killed writers left below a directory. The caller holds its lock."""
+    for leftover in list(directory.rglob(f".*{PARTIAL}")):
+        if _owner(leftover) is not None or _PART.fullmatch(leftover.name):
+            _remove(leftover)
+
+
+def sweep_beside(target: Path) -> None:
+    """Remove the unfinished files that killed writers of an output left beside it. The caller holds its lock."""
+    for leftover in list(target.parent.glob(f".*{PARTIAL}")):
+        if _owner(leftover) == target.name:
+            _remove(leftover)
+
+
+def _owner(leftover: Path, ending: str = PARTIAL) -> str | None:
+    """Return the name of the output that a temporary file belongs to; None for files of other programs."""
+    found = _OURS.fullmatch(leftover.name.removesuffix(ending))
+    return found[1] if found and leftover.name.endswith(ending) else None
+
+
+def _remove(leftover: Path) -> None:
+    if leftover.is_dir() and not leftover.is_symlink():
+        shutil.rmtree(leftover, ignore_errors=True)
+    else:
+        leftover.unlink(missing_ok=True)
 
 
 # -- files that change in place ----------------------------------------------------------------------------------------

@@ -1,8 +1,4 @@
-"""One writer at a time: locks that end with their process, and the removal of what killed writers left behind.
-
-Everything unfinished beside an output NAME is called ``.NAME.*.partial``, so that the next writer of NAME, who holds its lock, knows
-which files belong to nobody.
-"""
+"""Locks of outputs, so that an output has one writer at a time; a lock ends with its process."""
 
 from __future__ import annotations
 
@@ -10,19 +6,15 @@ import errno
 import fcntl
 import json
 import os
-import re
-import shutil
 import socket
 import stat
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streamsvm import durable
 from streamsvm.aliases import JsonObject
-from streamsvm.durable import PARTIAL, explain_errors, make_directory
+from streamsvm.durable import explain_errors, make_directory, restore_replaced
 from streamsvm.errors import ExistsError
 
 
@@ -42,7 +34,7 @@ def hold_lock(target: Path) -> Iterator[None]:
             f"{target} is being written by {_holder(path)}", code="E-LOCKED", hint="wait for it, or choose another name"
         )
     try:
-        restore(target)
+        restore_replaced(target)
         yield
     finally:
         path.unlink(missing_ok=True)
@@ -117,59 +109,3 @@ def _alive(path: Path) -> bool:
     if not found or found.get("host") != socket.gethostname():
         return bool(found)
     return found.get("boot") == _boot() and Path(f"/proc/{found.get('pid')}").exists()
-
-
-# -- temporary and abandoned files -------------------------------------------------------------------------------------
-
-
-_OURS = re.compile(r"\.(.+)\.[0-9a-z_]{8}")
-"""Names made by ``scratch_beside`` and ``durable``, without their suffix; group 1 is the output they belong to."""
-_PART = re.compile(r"\.part-\d+\.h5" + re.escape(PARTIAL))
-
-
-@contextmanager
-def scratch_beside(target: Path) -> Iterator[Path]:
-    """Yield a temporary directory beside an output, removed when the context ends. Raises StorageError."""
-    with explain_errors("writing beside", target):
-        made = tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}.", suffix=PARTIAL)
-    with made as directory:
-        yield Path(directory)
-
-
-def restore(target: Path) -> None:
-    """Restore an output that a killed writer had renamed before its replacement was in place.
-
-    If the replacement is in place, the old output is removed. The caller holds the lock of ``target``. Raises StorageError.
-    """
-    asides = [path for path in target.parent.glob(f".*{durable.ASIDE}") if _owner(path, durable.ASIDE) == target.name]
-    if asides and not target.exists() and not target.is_symlink():
-        durable.rename(asides.pop(), target)
-    for aside in asides:
-        _remove(aside)
-
-
-def sweep(directory: Path) -> None:
-    """Remove what killed writers left below a directory. The caller holds its lock."""
-    for leftover in list(directory.rglob(f".*{PARTIAL}")):
-        if _owner(leftover) is not None or _PART.fullmatch(leftover.name):
-            _remove(leftover)
-
-
-def sweep_beside(target: Path) -> None:
-    """Remove what killed writers of one output left beside it. The caller holds its lock."""
-    for leftover in list(target.parent.glob(f".*{PARTIAL}")):
-        if _owner(leftover) == target.name:
-            _remove(leftover)
-
-
-def _owner(leftover: Path, ending: str = PARTIAL) -> str | None:
-    """Return the name of the output that a temporary file belongs to; None for files of other programs."""
-    found = _OURS.fullmatch(leftover.name.removesuffix(ending))
-    return found[1] if found and leftover.name.endswith(ending) else None
-
-
-def _remove(leftover: Path) -> None:
-    if leftover.is_dir() and not leftover.is_symlink():
-        shutil.rmtree(leftover, ignore_errors=True)
-    else:
-        leftover.unlink(missing_ok=True)

@@ -17,8 +17,8 @@ import pytest
 
 import streamsvm
 from streamsvm import durable
+from streamsvm.durable import restore_replaced, scratch_beside, sweep, sweep_beside
 from streamsvm.errors import ExistsError, StorageError
-from streamsvm.locks import restore, scratch_beside, sweep, sweep_beside
 
 OLD, NEW = b"what was there", b"what is to come"
 PACKAGE = Path(streamsvm.__file__).parent
@@ -289,10 +289,10 @@ def test_durable_what_was_put_aside_is_given_back_when_nothing_took_its_place(tm
     for path in (aside, other):
         path.mkdir()
         (path / "file").write_bytes(OLD)
-    restore(tmp_path / "store")
+    restore_replaced(tmp_path / "store")
     assert (tmp_path / "store" / "file").read_bytes() == OLD
     aside.mkdir()
-    restore(tmp_path / "store")
+    restore_replaced(tmp_path / "store")
     assert sorted(os.listdir(tmp_path)) == [other.name, "store"]
 
 

@@ -31,6 +31,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.aliases import Array
 from streamsvm.cluster.connection import default_client, using
 from streamsvm.config.options import options_of
+from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.engine.executor import Task
 from streamsvm.engine.join_tree import tree_reduce
 from streamsvm.errors import DataError, UsageError, quote
@@ -45,7 +46,6 @@ from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, s
 from streamsvm.jobs.ingest.frames_and_arrays import BESIDE, column_of
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
-from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.model import Model, find_model, load
 from streamsvm.registry import did_you_mean
 from streamsvm.store.sources import Source, SourceOptions

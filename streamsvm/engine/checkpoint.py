@@ -28,12 +28,12 @@ from streamsvm.array_file import open_container, pieces
 from streamsvm.class_tags import class_of, tag_of
 from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
+from streamsvm.durable import sweep
 from streamsvm.engine.fit_state import SAVED_FIELDS, ProblemRun, Training
 from streamsvm.engine.signals import Interruption
 from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
-from streamsvm.locks import sweep
 from streamsvm.types import Report, Status
 
 Tree: TypeAlias = Any

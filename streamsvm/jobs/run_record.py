@@ -31,7 +31,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.input_files import read_whole
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
-from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, lower_edges
+from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, build_curves, lower_edges
 from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins, sum_columns
 from streamsvm.jobs.column_facts import compare_columns, describe_columns
 from streamsvm.jobs.fit.options import FitJob
@@ -54,8 +54,6 @@ SAMPLE, LEAST = 20_000, 4_000
 """Maximum and minimum number of rows in the sample; smaller stores have fewer."""
 WIDEST = 20_000
 """Maximum number of columns of a store for which the means of chunks are computed."""
-POINTS = 200
-"""The number of points of a curve."""
 SCATTER, REASONS = 400, 4
 """The number of targets drawn against their predictions, and of reasons listed for a row with a large error."""
 MAX_RECORD_BYTES = 16 << 20
@@ -320,7 +318,9 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
         if accumulator.probabilities.figures() is not None:
             record["reliability"] = reliability_facts(accumulator)
         if accumulator.ranking is not None:
-            record |= build_curves(accumulator.ranking.counts, model.classes, accumulator.positive, model.threshold)
+            counts = accumulator.ranking.counts
+            if curves := build_curves(counts, accumulator.positive):
+                record |= curves | {"margins": count_margins(counts, model.classes, model.threshold)}
     if accumulator.samples is not None:
         record |= describe_samples(accumulator.samples, model, list(getattr(accumulator, "truths", ())))
         if accumulator.samples.means is not None:
@@ -410,40 +410,13 @@ def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
     return {name: counts.facts() for name, counts in both.items()}
 
 
-def build_curves(counts: Int64, classes: Sequence[str], positive: int = 1, threshold: float = 0.0) -> JsonObject:
-    """Return the ROC curve, the curve of precision over recall and its thresholds for the positive class, and histograms
-    of the margins of both classes; empty if a class has no rows.
+def count_margins(counts: Int64, classes: Sequence[str], threshold: float) -> JsonObject:
+    """Return histograms of the margins y f(x) of both classes, where a margin below 0 is an error.
 
     ``counts`` (2, bins): the histograms of decision values of both classes, in ascending order.
     """
     used = np.flatnonzero(counts.any(axis=0))
-    if not counts.any(axis=1).all():
-        return {}
-    of_positive = counts[:, used] if positive == 1 else counts[::-1, used[::-1]]
-    false, true = np.cumsum(of_positive[:, ::-1].astype(np.float64), axis=1)
-    shares = np.array([false / false[-1], true / true[-1]])
-    along = _space_evenly(shares.sum(axis=0))
-    roc = [(0.0, 0.0), *map(tuple, shares[:, along].T.tolist())]
-    recalled = _space_evenly(shares[1])
-    precision = true[recalled] / np.maximum(true[recalled] + false[recalled], 1.0)
-    values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30)
-    edges = values[::-1] if positive == 1 else np.append(values[1:], 1e30)
-    found = [edges[recalled], precision, shares[1][recalled]]
-    return {
-        "roc": roc,
-        "precision_recall": list(zip(shares[1][recalled].tolist(), precision.tolist(), strict=True)),
-        "thresholds": np.array(found).T.tolist(),
-        "margins": _margins_of_counts(values - threshold, counts[:, used], classes),
-    }
-
-
-def _space_evenly(rising: Float64) -> Int64:
-    """Return indices at which an ascending array reaches equal fractions of its last value."""
-    return np.unique(np.searchsorted(rising, np.linspace(0.0, rising[-1], POINTS)).clip(max=len(rising) - 1))
-
-
-def _margins_of_counts(values: Float64, counts: Int64, classes: Sequence[str]) -> JsonObject:
-    """Return the histogram of y f(x) for both classes; values below 0 are errors."""
+    values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30) - threshold
     margins = np.concatenate([-values, values])
     truth: Int32 = np.repeat(np.array([0, 1], np.int32), len(values))
-    return build_histogram(margins, truth, classes, np.concatenate(list(counts)))
+    return build_histogram(margins, truth, classes, np.concatenate(list(counts[:, used])))

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
-from streamsvm.jobs import run_record as evaluation
 from streamsvm.jobs import run_record as record
 from streamsvm.jobs.apply.metrics import (
     MetricAccumulator,
@@ -20,6 +19,7 @@ from streamsvm.jobs.apply.metrics import (
     NumberAccumulator,
     Ranking,
     best_threshold,
+    build_curves,
     lower_edges,
     sort_keys,
 )
@@ -305,7 +305,7 @@ def test_run_record_curves_go_through_every_threshold_there_is() -> None:
     truth[values == 2.0] = 0
     ranking = Ranking()
     ranking.add(values, truth == 1)
-    found = evaluation.build_curves(ranking.counts, ("a", "b"))
+    found = build_curves(ranking.counts)
     thresholds = sorted(set(values.tolist()), reverse=True)
     above = [(values >= t, t) for t in thresholds]
     roc = [
@@ -319,7 +319,9 @@ def test_run_record_curves_go_through_every_threshold_there_is() -> None:
     assert found["precision_recall"] == [pytest.approx(point) for point in recall]
     edges = lower_edges(sort_keys(values), len(ranking.counts[0]))
     margins = np.where(truth == 1, edges, -edges)
-    assert found["margins"] == record.build_histogram(margins, truth.astype(np.int32), ("a", "b"))
+    assert record.count_margins(ranking.counts, ("a", "b"), 0.0) == record.build_histogram(
+        margins, truth.astype(np.int32), ("a", "b")
+    )
     one_kind = ranking.counts.copy()
     one_kind[0] = 0
-    assert evaluation.build_curves(one_kind, ("a", "b")) == {}
+    assert build_curves(one_kind) == {}

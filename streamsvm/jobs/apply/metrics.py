@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.row_samples import RowSamples
@@ -23,6 +23,8 @@ from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Int64
 
+CURVE_POINTS = 200
+"""Number of points of a recorded curve."""
 KEY_BITS = 18
 """Leading bits of float32 decision values by which they are binned: sign, exponent, 9 bits of the mantissa (0.2 %)."""
 
@@ -433,6 +435,36 @@ def average_precision(counts: Int64) -> float | None:
         return None
     precision = true / np.maximum(true + false, 1.0)
     return float(np.diff(true, prepend=0.0) @ precision / true[-1])
+
+
+def build_curves(counts: Int64, positive: int = 1) -> JsonObject:
+    """Return the points of the ROC curve, of the curve of precision over recall and of both over the threshold.
+
+    They are for the positive class, and empty if a class has no rows. ``counts`` (2, bins): the histograms of decision values of
+    both classes, in ascending order.
+    """
+    used = np.flatnonzero(counts.any(axis=0))
+    if not counts.any(axis=1).all():
+        return {}
+    of_positive = counts[:, used] if positive == 1 else counts[::-1, used[::-1]]
+    false, true = np.cumsum(of_positive[:, ::-1].astype(np.float64), axis=1)
+    shares = np.array([false / false[-1], true / true[-1]])
+    along = _space_evenly(shares.sum(axis=0))
+    roc = [(0.0, 0.0), *map(tuple, shares[:, along].T.tolist())]
+    recalled = _space_evenly(shares[1])
+    precision = true[recalled] / np.maximum(true[recalled] + false[recalled], 1.0)
+    values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30)
+    edges = values[::-1] if positive == 1 else np.append(values[1:], 1e30)
+    return {
+        "roc": roc,
+        "precision_recall": list(zip(shares[1][recalled].tolist(), precision.tolist(), strict=True)),
+        "thresholds": np.array([edges[recalled], precision, shares[1][recalled]]).T.tolist(),
+    }
+
+
+def _space_evenly(rising: Float64) -> Int64:
+    """Return indices at which an ascending array reaches equal fractions of its last value."""
+    return np.unique(np.searchsorted(rising, np.linspace(0.0, rising[-1], CURVE_POINTS)).clip(max=len(rising) - 1))
 
 
 def lower_edges(bins: Int64, count: int) -> Float64:

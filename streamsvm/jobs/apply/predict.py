@@ -21,6 +21,7 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
+from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.engine.cluster_schemes import executor_for
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.progress import Stopwatch
@@ -41,7 +42,7 @@ from streamsvm.jobs.apply.rows import (
     open_slice,
 )
 from streamsvm.jobs.without_effect import other_formats, without_effect
-from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
+from streamsvm.locks import hold_lock
 from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
 from streamsvm.rows import Float64, row_count

@@ -41,6 +41,7 @@ from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import Checked
 from streamsvm.config.units import percent, seconds_text
+from streamsvm.durable import sweep_beside
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer
 from streamsvm.engine.cluster_schemes import executor_for
@@ -120,7 +121,7 @@ from streamsvm.jobs.fit.validate import (
     open_training_store,
 )
 from streamsvm.jobs.run_record import run_log, write_record
-from streamsvm.locks import hold_lock, sweep_beside
+from streamsvm.locks import hold_lock
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.schedule import budget

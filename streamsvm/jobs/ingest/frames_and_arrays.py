@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array, ByName
+from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy, kind_of
-from streamsvm.locks import scratch_beside, sweep_beside
 from streamsvm.types import Report, silent
 
 BESIDE = {"label": "y", "weight": "weight"}

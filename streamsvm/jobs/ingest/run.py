@@ -23,6 +23,7 @@ from streamsvm.compute import threading
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import options_of
 from streamsvm.config.units import mib, seconds_text
+from streamsvm.durable import sweep_beside
 from streamsvm.engine.cluster_schemes import executor_for
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.progress import Stopwatch
@@ -34,7 +35,6 @@ from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
-from streamsvm.locks import sweep_beside
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
 from streamsvm.rows import CSR, density, in_layout, row_count, row_where
 from streamsvm.schedule import budget

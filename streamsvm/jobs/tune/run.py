@@ -34,6 +34,7 @@ from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import field_values
 from streamsvm.config.units import seconds_text
+from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.cluster_schemes import executor_for
 from streamsvm.engine.executor import Executor, Task, local_executor
@@ -68,7 +69,7 @@ from streamsvm.jobs.run_record import frequent_classes, machine
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.jobs.tune.results import SEARCH_FIELDS, Score, best_of, command_of_best, write_results
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
-from streamsvm.locks import hold_lock, scratch_beside, sweep_beside
+from streamsvm.locks import hold_lock
 from streamsvm.model.measures import (
     ERROR,
     PROBABILITIES,

@@ -22,10 +22,9 @@ from typing import Any, Protocol, Self
 
 import numpy as np
 
-from streamsvm.durable import PARTIAL, write_stream
+from streamsvm.durable import PARTIAL, scratch_beside, write_stream
 from streamsvm.errors import DataError, MissingError, StorageError, UsageError, quote
 from streamsvm.input_files import open_regular
-from streamsvm.locks import scratch_beside
 
 PIECE = 1 << 18
 """Bytes read from disk at a time, and the most bytes that one step of decompression returns."""

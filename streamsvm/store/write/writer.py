@@ -26,9 +26,9 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.options import field_values
+from streamsvm.durable import sweep
 from streamsvm.errors import DataError, StorageError
 from streamsvm.input_files import read_whole
-from streamsvm.locks import sweep
 from streamsvm.outputs import ANY_STORE, refuse_foreign
 from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
