@@ -21,7 +21,7 @@ _PLACES = {
         "synth",
         "tune",
     ),
-    "streamsvm.api.inputs": ("load_model", "open_store"),
+    "streamsvm.api.stores_and_models": ("load_model", "open_store"),
     "streamsvm.api.trackers": ("MlflowTracker", "TensorBoardTracker"),
     "streamsvm.model": ("Model",),
     "streamsvm.errors": (

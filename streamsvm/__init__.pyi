@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
-from streamsvm.api.inputs import load_model as load_model
-from streamsvm.api.inputs import open_store as open_store
+from streamsvm.api.stores_and_models import load_model as load_model
+from streamsvm.api.stores_and_models import open_store as open_store
 from streamsvm.api.trackers import MlflowTracker as MlflowTracker
 from streamsvm.api.trackers import TensorBoardTracker as TensorBoardTracker
 from streamsvm.errors import BudgetError as BudgetError

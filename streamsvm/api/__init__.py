@@ -1,10 +1,11 @@
-"""The Python face: the commands as functions, with the options, defaults and errors of the command line.
+"""The functions of Python: the commands with the options, defaults and errors of the command line.
 
-Everything public is a name of ``streamsvm`` itself, which looks it up here when it is first asked for.
+Every public name is a name of ``streamsvm`` itself, which imports it from here when it is first used.
 
-    commands  functions, signatures and docstrings made of the options
-    rows      arrays, frames and models in place of files
-    running   how jobs of a program report and end
-    wording   messages in terms of parameters instead of options
-    trackers  MLflow and TensorBoard
+functions          the commands as functions; signatures and docstrings made of their options
+inputs             rows and models in memory as arguments
+stores_and_models  open_store, load_model
+run_job            running a job: progress, interruption, callbacks
+wording            messages in terms of parameters instead of options
+trackers           MLflow and TensorBoard
 """

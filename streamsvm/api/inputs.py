@@ -1,6 +1,7 @@
-"""Rows and models of a program, in place of the files that commands take: what they are, and where a job finds them.
+"""Arguments of the Python functions that a command has no option for: rows and models in memory.
 
-Also ``open_store`` and ``load_model``, for what is on disk.
+Each ``place_...`` function provides the options of a job in which rows and models are replaced by files: rows are written to a temporary
+store or ingested by the job itself, models are written to temporary files.
 """
 
 from __future__ import annotations
@@ -16,47 +17,14 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm import model as models
-from streamsvm import store as stores
 from streamsvm.aliases import ByName
-from streamsvm.api.wording import format_call, python_words
-from streamsvm.errors import InterruptedRun, StreamSVMError, UsageError
+from streamsvm.api.wording import explain_interruption, format_call
+from streamsvm.errors import StreamSVMError, UsageError
 from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
-from streamsvm.model import Model
-from streamsvm.types import Report, StoredFiles
-
-
-def open_store(
-    path: str | PathLike[str], *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
-) -> StoredFiles:
-    """Open a store, or HDF5 or Zarr arrays that another program wrote; nothing but its description is read.
-
-    ``features_key`` and ``labels_key`` name the arrays of others, ``allow_fill`` takes chunks that were never written
-    for their fill value. Raises MissingError, DataError, SecurityError.
-
-    Examples
-    --------
-    >>> sv.open_store("train.zarr").layout.rows
-    """
-    with python_words("fit"):
-        return stores.open_store(Path(path), features_key=features_key, labels_key=labels_key, allow_fill=allow_fill)
-
-
-def load_model(path: str | PathLike[str]) -> Model:
-    """Read and verify a model file; nothing in it is executed. Raises MissingError, DataError (E-MODEL, E-VERSION).
-
-    Text models of LIBLINEAR, and those of LIBSVM of two classes, are models as well.
-
-    Examples
-    --------
-    >>> sv.load_model("model.ssvm").classes
-    """
-    with python_words("fit"):
-        return models.load(Path(path))
-
+from streamsvm.types import Report
 
 Action = Callable[[Any, Report], JobResult]
 """The function that does a job."""
@@ -271,31 +239,6 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
     assert ingest_rows is not None
     train = fit_rows if step == "fit" else tune_rows
     return train(job, ingest_rows, report, table=raw)
-
-
-@contextmanager
-def explain_interruption(step: str, output: Any) -> Iterator[None]:
-    """Make an interruption say what is kept of a run whose rows are in a temporary store; ``output``: what was asked for.
-
-    The command to resume in the error names that store, which is removed.
-    """
-    try:
-        yield
-    except InterruptedRun as error:
-        what, found, _ = error.message.partition(". Resume: ")
-        reason, job = what.partition(":")[0], {"fit": "fit", "tune": "search"}[step]
-        if output is None:
-            what = f"{reason}: the {job} was stopped, and nothing of it is kept"
-            hint = "name a file for the model to be able to resume: sv.fit(X, 'model.ssvm', y=y), then the same call with resume=True"
-            if step == "tune":
-                hint = "name a directory to be able to go on: sv.tune(X, 'search', y=y), then the same call again"
-        elif step == "tune":
-            what, hint = f"{reason}: the search was stopped", "to go on, make the same call with the same rows"
-        elif found and Path(f"{output}.run", "checkpoint").is_dir():
-            hint = "to go on, make the same call with the same rows and resume=True"
-        else:
-            what, hint = f"{reason}: the fit was stopped before there was a checkpoint", "make the same call again"
-        raise InterruptedRun(what, hint=hint) from error
 
 
 @contextmanager

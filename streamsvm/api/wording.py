@@ -13,7 +13,7 @@ from typing import Any
 
 from streamsvm.config.command_table import STEPS, is_stated
 from streamsvm.config.options import Checked, Field, OptionValue, field_values, options_of, parse
-from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.errors import InterruptedRun, StreamSVMError, UsageError
 from streamsvm.registry import load
 
 OPTION_IN_TEXT = re.compile(
@@ -186,3 +186,28 @@ def respell(error: StreamSVMError, step: str, names: Mapping[str, str] | None = 
     lines = [to_python(line, step, names) for line in getattr(error, "__notes__", ())]
     if lines:
         error.__notes__ = [line.replace("the command below", "the call below") for line in lines]
+
+
+@contextmanager
+def explain_interruption(step: str, output: Any) -> Iterator[None]:
+    """Make an interruption say what is kept of a run whose rows are in a temporary store; ``output``: what was asked for.
+
+    The command to resume in the error names that store, which is removed.
+    """
+    try:
+        yield
+    except InterruptedRun as error:
+        what, found, _ = error.message.partition(". Resume: ")
+        reason, job = what.partition(":")[0], {"fit": "fit", "tune": "search"}[step]
+        if output is None:
+            what = f"{reason}: the {job} was stopped, and nothing of it is kept"
+            hint = "name a file for the model to be able to resume: sv.fit(X, 'model.ssvm', y=y), then the same call with resume=True"
+            if step == "tune":
+                hint = "name a directory to be able to go on: sv.tune(X, 'search', y=y), then the same call again"
+        elif step == "tune":
+            what, hint = f"{reason}: the search was stopped", "to go on, make the same call with the same rows"
+        elif found and Path(f"{output}.run", "checkpoint").is_dir():
+            hint = "to go on, make the same call with the same rows and resume=True"
+        else:
+            what, hint = f"{reason}: the fit was stopped before there was a checkpoint", "make the same call again"
+        raise InterruptedRun(what, hint=hint) from error

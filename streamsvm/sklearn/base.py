@@ -36,9 +36,9 @@ from sklearn.utils.validation import check_is_fitted, check_random_state
 
 from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.api.functions import convert_options, equal_values, explain_synonyms, ingest
-from streamsvm.api.inputs import explain_interruption, find_or_make_store
+from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report, report_passes
-from streamsvm.api.wording import to_python
+from streamsvm.api.wording import explain_interruption, to_python
 from streamsvm.config.command_table import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
