@@ -1,19 +1,21 @@
-"""Models as the text that LIBLINEAR and LIBSVM write and read.
+"""The text formats of model files of LIBLINEAR and LIBSVM.
 
-Both formats: a head of lines 'key value ...' ends with a line that is one word; numbers follow. Classes are whole numbers, and with two of
-them f > 0 stands for the first label. Columns are counted from 1: column j of a model is index j + 1. Numbers are written with
-17 digits, which is every bit of a float64.
+Both formats begin with lines 'key value ...' (the head), which end with a line of one word; numbers follow. Class labels
+are integers; for two classes f > 0 means the first label. Columns are counted from 1: column j of a model has index j + 1.
+Numbers are written with 17 digits, so that no bit of a float64 is lost.
 
-**LIBLINEAR**: one weight a column and class, f_k(x) = w_k.x + w_k,bias B, the largest f or the sign of the only one. After the head stands
-one line a column, with the weight of every problem; with B >= 0 the last line is that of the constant feature, whose value is B. Two
-classes are one problem, except in a model of Crammer and Singer.
+**LIBLINEAR**: f_k(x) = w_k.x + w_k,bias B, with one weight for each column and problem. The class with the largest f is
+predicted; for two classes there is one problem, and the sign of f decides, except in models of Crammer and Singer, which
+have two problems. The head is followed by one line for each column, with its weight in every problem. If B >= 0, the last
+line belongs to the constant feature, whose value is B.
 
-**LIBSVM**: support vectors z_i with a coefficient for each pair of classes, f_ab(x) = sum_i c_i k(x, z_i) - rho_ab. f_ab > 0 votes for a,
-and the class with most votes is predicted. Our models have one function a class and predict the largest; written as the pairs
-f_ab = f_a - f_b, in which the largest wins all of its votes, they predict the same. The vectors of class a are all points of f_a: their
-coefficient is c in its pairs (a, b), and -c in pairs (b, a). A linear function has one point, its weights. A model whose pairs vote is
-written as it is: the vectors of class a are all points of its pairs with later classes. A regression model has one function, no labels,
-and what LIBSVM calls two classes.
+**LIBSVM**: f_ab(x) = sum_i c_i k(x, z_i) - rho_ab for each pair of classes, with support vectors z_i. f_ab > 0 is a vote for
+a, and the class with the most votes is predicted. A one-vs-rest model has one function for each class and predicts the
+class of the largest; it is written as the pairs f_ab = f_a - f_b, in which the class of the largest function wins all its
+votes, so that the predictions are the same. The support vectors of class a are then all points of f_a, with coefficient c
+in the pairs (a, b) and -c in the pairs (b, a). A linear function has one point, its weights. In a one-vs-one model the
+support vectors of class a are all points of its pairs with later classes. A regression model has one function, no labels,
+and 2 as its number of classes.
 
 References: README and linear.cpp of LIBLINEAR, README and svm.cpp of LIBSVM.
 """
@@ -40,17 +42,17 @@ from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int32, Int64, row_slice
 
 MAX_FILE_BYTES = 1 << 34
-"""Largest file that is read, in bytes."""
+"""Size in bytes of the largest file that is read."""
 MAX_LABEL = 2**31 - 1
-"""Both libraries hold labels as C integers."""
+"""Largest absolute value of a label; both libraries store labels as C integers."""
 WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 KEEP_MODEL = "keep the model as it is and use 'streamsvm predict'"
 SOLVERS = {"hinge": "L2R_L1LOSS_SVC_DUAL", "squared_hinge": "L2R_L2LOSS_SVC", "logistic": "L2R_LR"}
-"""LIBLINEAR's name of the solver of each loss; it gives probabilities for that of the logistic loss."""
+"""LIBLINEAR's name of a solver for each loss. LIBLINEAR predicts probabilities only for models of the logistic loss."""
 OTHER_SOLVER = "L2R_L1LOSS_SVC_DUAL"
-"""The solver that models of other losses are said to come from."""
+"""The name of the solver that is written for other losses."""
 SQUARED_EPSILON_SVR, EPSILON_SVR = "L2R_L2LOSS_SVR", "L2R_L1LOSS_SVR_DUAL"
-"""The solvers that regression models are said to come from; predictions do not depend on it."""
+"""The names of the solvers that are written for regression models; predictions do not depend on them."""
 CRAMMER_SINGER = "MCSVM_CS"
 LIBLINEAR_CLASSIFIERS = {
     *SOLVERS.values(),
@@ -61,7 +63,7 @@ LIBLINEAR_CLASSIFIERS = {
     "L2R_LR_DUAL",
 }
 LIBSVM_KERNELS = ("linear", "polynomial", "rbf", "sigmoid")
-"""Kernels that LIBSVM has, too, under the same name and with the same meaning of gamma and coef0."""
+"""Kernels that have the same name and the same parameters in LIBSVM."""
 KERNEL_PARAMETERS = {
     "linear": (),
     "polynomial": ("gamma", "coef0", "degree"),
@@ -70,18 +72,18 @@ KERNEL_PARAMETERS = {
 }
 LIBSVM_CLASSIFIERS = ("c_svc", "nu_svc")
 MAX_INDEX = 10**8
-"""Largest index of a column that is read: a linear model has that many weights. Files of rows have the same limit."""
+"""Largest column index that is read, because a linear model has as many weights. Files of rows have the same limit."""
 Entries: TypeAlias = tuple[Int32 | Int64, Float64]
-"""The columns and the numbers of a point that are not 0."""
+"""The columns and the values of the nonzero entries of a point."""
 Points: TypeAlias = Callable[[int], Entries]
-"""Returns a point by its number."""
+"""A function that returns a point by its number."""
 
 
 def write_liblinear(model: Model) -> Iterator[bytes]:
-    """Yield the text of a linear model, whose weights are those of the columns as the sources have them.
+    """Yield the text of a linear model, with weights for columns in their original units.
 
-    A regression model has no labels, and LIBLINEAR wants it to have two classes. Raises UsageError for a kernel, for columns that are not
-    numbers of the source, and for labels that are not whole numbers.
+    Raises UsageError for a kernel model, for columns that are not numeric in the source, and for labels that are not
+    integers.
     """
     if model.expansion is not None:
         raise UsageError("LIBLINEAR has no kernels", hint="export it with --format libsvm")
@@ -94,7 +96,10 @@ def write_liblinear(model: Model) -> Iterator[bytes]:
 
 
 def _describe_kind(model: Model) -> dict[str, object]:
-    """Return the lines that say what kind of model it is, with its labels. Raises UsageError for labels that are not whole numbers."""
+    """Return the lines of the head for the solver and the classes. Raises UsageError for labels that are not integers.
+
+    For a regression model there are no labels, but LIBLINEAR requires nr_class 2.
+    """
     loss = str((model.provenance.get("settings") or {}).get("loss"))
     if model.numeric:
         return {
@@ -110,7 +115,7 @@ def _describe_kind(model: Model) -> dict[str, object]:
 
 
 def read_liblinear(path: Path) -> Model:
-    """Return the model of a file. Raises DataError E-MODEL, also for regression and one-class models."""
+    """Return the model in a LIBLINEAR file. Raises DataError E-MODEL, also for regression and one-class models."""
     text = read_text(path, "w")
     (solver,) = text.words("solver_type", 1)
     if solver not in LIBLINEAR_CLASSIFIERS:
@@ -125,16 +130,16 @@ def read_liblinear(path: Path) -> Model:
     weights = values.reshape(-1, problems).T
     constant = weights[:, columns] * bias if bias >= 0.0 else np.zeros(problems)
     functions = np.column_stack([weights[:, :columns], constant])
-    if pair and problems == 2:  # the larger of two functions is the sign of their difference
+    if pair and problems == 2:  # the sign of the difference says which of the two functions is larger
         functions = functions[:1] - functions[1:]
     return Model(functions, labels[::-1] if pair else labels, {"made_by": f"LIBLINEAR {solver}"})
 
 
 def write_libsvm(model: Model) -> Iterator[bytes]:
-    """Yield the text of a model, linear or of kernel values, over columns as the sources have them.
+    """Yield the text of a linear or kernel model of columns in their original units.
 
-    Raises UsageError for kernels LIBSVM has not, for columns that are standardized or no numbers of the source, and for labels
-    that are not whole numbers.
+    Raises UsageError for kernels that LIBSVM does not have, for columns that are standardized or not numeric in the source,
+    and for labels that are not integers.
     """
     check_columns(model)
     labels = [] if model.numeric else read_whole_labels(model)
@@ -160,7 +165,9 @@ def write_libsvm(model: Model) -> Iterator[bytes]:
 
 
 def read_whole_labels(model: Model) -> list[int]:
-    """Return the classes as whole numbers, of two the one that f > 0 stands for first. Raises UsageError for other names."""
+    """Return the classes as integers; of two classes, the one predicted for f > 0 comes first. Raises UsageError if a class
+    name is not an integer.
+    """
     names = model.classes[::-1] if len(model.weights) == 1 else model.classes
     for name in names:
         if not WHOLE.fullmatch(name) or abs(int(name)) > MAX_LABEL:
@@ -172,7 +179,7 @@ def read_whole_labels(model: Model) -> list[int]:
 
 
 def check_columns(model: Model) -> None:
-    """Raise UsageError where a column of the model is not a number of its source: the format cannot express it."""
+    """Raise UsageError if a column of the model is not numeric in the source, because the format has only numbers."""
     schema = (model.provenance.get("encoding") or {}).get("schema") or {}
     for column in schema.get("columns", ()):
         if column["kind"] != "number":
@@ -183,59 +190,59 @@ def check_columns(model: Model) -> None:
 
 
 def explain_text(model: Model) -> tuple[str, ...]:
-    """Return what people have to know to apply the text of a model to their files, as lines."""
+    """Return lines that explain how to apply the exported text to files."""
     encoding = model.provenance.get("encoding") or {}
     lines = []
     if encoding.get("index_base") == 0:
-        lines.append("the files of the model count columns from 0, the text from 1: add 1 to their indices")
+        lines.append("the model's files count columns from 0, this text from 1: add 1 to the indices in the files")
     if encoding.get("schema"):
         lines.append(f"the columns of the table are {', '.join(model.names or ())} in this order, from index 1 on")
     if model.threshold:
         lines.append(
-            f"decision values of the text are less by the model's threshold, {model.threshold:.6g}: 0 divides the labels"
+            f"the model's threshold, {model.threshold:.6g}, is subtracted from the decision values: compare them with 0"
         )
     if model.calibration is not None:
-        lines.append("the text has the decision function alone: the probabilities of the model are not in it")
+        lines.append("the text has only the decision function, without the model's probabilities")
     return tuple(lines)
 
 
 def format_numbers(values: Float64) -> str:
-    """Return numbers with all their digits, separated by spaces."""
+    """Return numbers as text with 17 digits each, separated by spaces."""
     return " ".join([f"{value:.17g}" for value in values.tolist()])
 
 
 class ModelText(NamedTuple):
-    """A parsed file."""
+    """A model file, parsed into head and body."""
 
     path: Path
     head: dict[str, list[str]]
     """The words after each key."""
     body: str
-    """What follows the head."""
+    """The text after the head."""
 
     def words(self, key: str, count: int | None = None) -> list[str]:
-        """Return the words of a key, ``count`` of them. Raises DataError E-MODEL."""
+        """Return the words after a key. Raises DataError E-MODEL if the key is missing or has not ``count`` words."""
         words = self.head.get(key)
         if words is None or (count is not None and len(words) != count):
             raise unusable(self.path, f"its line '{key}' is {'missing' if words is None else 'of another length'}")
         return words
 
     def whole(self, key: str, least: int) -> int:
-        """Return the whole number of a key. Raises DataError E-MODEL."""
+        """Return the integer after a key. Raises DataError E-MODEL if it is less than ``least``."""
         (word,) = self.words(key, 1)
         if not WHOLE.fullmatch(word) or int(word) < least:
             raise unusable(self.path, f"{key} is {quote(word)}")
         return int(word)
 
     def labels(self, count: int) -> tuple[str, ...]:
-        """Return the labels as models call classes. Raises DataError E-MODEL."""
+        """Return the labels as class names. Raises DataError E-MODEL unless they are ``count`` different integers."""
         words = self.words("label", count)
         if not all(WHOLE.fullmatch(word) for word in words) or len(set(map(int, words))) != count:
             raise unusable(self.path, "its labels are not different whole numbers")
         return tuple(str(int(word)) for word in words)
 
     def numbers(self, words: list[str], what: str) -> Float64:
-        """Return words as finite numbers. Raises DataError E-MODEL."""
+        """Return the words as numbers. Raises DataError E-MODEL if one is not a finite number."""
         try:
             numbers = np.array(words, np.float64)
         except ValueError as error:
@@ -254,7 +261,7 @@ def read_text(path: Path, end: str) -> ModelText:
     head, separator, body = text.partition(f"\n{end}\n")
     if not separator:
         raise unusable(path, f"it has no line '{end}'")
-    if "_" in body:  # Python takes 1_0 for a number
+    if "_" in body:  # Python would parse 1_0 as a number
         raise unusable(path, "its numbers have underscores")
     lines = [line.split() for line in head.split("\n") if line.strip()]
     return ModelText(path, {words[0]: words[1:] for words in lines}, body)
@@ -263,12 +270,16 @@ def read_text(path: Path, end: str) -> ModelText:
 def unusable(path: Path, why: str) -> DataError:
     """Return the error for a file that does not hold a model of its format."""
     return DataError(
-        f"{path} is not a usable model: {why}", code="E-MODEL", hint="write the file again where it was made"
+        f"{path} is not a usable model: {why}",
+        code="E-MODEL",
+        hint="write the file again with the program that made it",
     )
 
 
 def _split_into_pairs(model: Model, weights: Float64, classes: int) -> tuple[Float64, list[Float64]]:
-    """Return rho of all pairs, and for each class the coefficients of all points (classes - 1, points) in its pairs with the others."""
+    """Return rho of all pairs of classes, and for each class the coefficients (classes - 1, points) of all points in its
+    pairs with the other classes.
+    """
     constants = model.intercept
     if len(weights) == 1 or model.pairs:
         pairs = list(combinations(range(classes), 2))
@@ -282,31 +293,31 @@ def _split_into_pairs(model: Model, weights: Float64, classes: int) -> tuple[Flo
 
 
 def _format_vector(coefficients: Float64, columns: Int32 | Int64, values: Float64) -> bytes:
-    """Return the line of a support vector: its coefficients, then its entries."""
+    """Return the line of a support vector: its coefficients, then its nonzero entries."""
     entries = "".join([f" {j + 1}:{value:.17g}" for j, value in zip(columns.tolist(), values.tolist(), strict=True)])
     return f"{format_numbers(coefficients)}{entries}\n".encode()
 
 
 def _linear_points(model: Model) -> tuple[dict[str, str], Points, Float64]:
-    """Return kernel, points and coefficients of a linear function: point k is the weights of problem k."""
+    """Return the kernel, the points and their coefficients for a linear model: point k has the weights of problem k."""
     coef = model.coef
     return {"kernel_type": "linear"}, lambda i: _entries(coef[i]), np.eye(len(coef))
 
 
 def _kernel_points(model: Model, expansion: Expansion) -> tuple[dict[str, str], Points, Float64]:
-    """Return kernel, points and coefficients of a function of kernel values."""
+    """Return the kernel, the points and their coefficients for a kernel model."""
     if expansion.kernel not in LIBSVM_KERNELS:
         raise UsageError(f"LIBSVM has no {expansion.kernel} kernel", hint=KEEP_MODEL)
-    moved = _total_shift(model, expansion)
+    total_shift = _total_shift(model, expansion)
     parameters = {key: f"{expansion.parameters[key]:.17g}" for key in KERNEL_PARAMETERS[expansion.kernel]}
     factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
 
     def point(i: int) -> Entries:
         row = row_slice(expansion.points, i, i + 1)
-        if isinstance(row, CSR) and moved is None:
+        if isinstance(row, CSR) and total_shift is None:
             return row.indices, row.data.astype(np.float64)
         values = dense_rows(row, np.arange(1), expansion.columns)[0].astype(np.float64)
-        return _entries(values if moved is None else values + moved)
+        return _entries(values if total_shift is None else values + total_shift)
 
     return {"kernel_type": expansion.kernel, **parameters}, point, factor * model.weights[:, :-1]
 
@@ -318,26 +329,27 @@ def _entries(values: Float64) -> Entries:
 
 
 def _total_shift(model: Model, expansion: Expansion) -> Float64 | None:
-    """Return what must be added to points (d,) because the model subtracts a shift and an offset from columns; None where it does not.
+    """Return the shift (d,) to add to all points, because the model subtracts it from the columns; None if it is 0.
 
-    k(x - s, z) = k(x, z + s) for a translation-invariant kernel. Raises UsageError for others.
+    For a translation-invariant kernel, k(x - s, z) = k(x, z + s). Raises UsageError for other kernels.
     """
     if expansion.scale is not None and bool((expansion.scale != 1.0).any()):
         raise UsageError("LIBSVM cannot standardize columns", hint=f"fit without --standardize, or {KEEP_MODEL}")
-    moved = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
-    moved[list(model.offsets)] += list(model.offsets.values())
-    if not moved.any():
+    total_shift = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
+    total_shift[list(model.offsets)] += list(model.offsets.values())
+    if not total_shift.any():
         return None
     if not KERNELS[expansion.kernel](**expansion.parameters).translation_invariant():
         raise UsageError(
-            f"the model moves columns that lie far from 0, which a {expansion.kernel} kernel of LIBSVM cannot undo",
+            f"the model subtracts a constant from columns far from 0, which the {expansion.kernel} kernel of LIBSVM cannot express",
             hint=f"use the rbf kernel, or {KEEP_MODEL}",
         )
-    return moved
+    return total_shift
 
 
 def read_libsvm(path: Path) -> Model:
-    """Return the model of a file; points are rounded to float32 as rows are, a linear kernel becomes weights, and pairs of several classes vote.
+    """Return the model in a LIBSVM file. Points are rounded to float32, as rows are; a linear kernel becomes weights of
+    columns; more than two classes become a one-vs-one model.
 
     Raises DataError E-MODEL, also for regression, one-class models and precomputed kernels.
     """
@@ -361,17 +373,19 @@ def read_libsvm(path: Path) -> Model:
     with np.errstate(over="ignore"):
         rounded = points.data.astype(np.float32)
     if not np.isfinite(rounded).all():
-        raise unusable(path, "its support vectors have numbers that float32 has not")
+        raise unusable(path, "its support vectors have numbers too large for float32")
     expansion = Expansion(kernel, parameters, points._replace(data=rounded), columns)
     return Model(np.hstack([functions, intercept]), classes, made_by, expansion, pairs=several)
 
 
 def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
-    """Return the coefficients of all points in each pair (pairs, points), 0 for points of other classes. Raises DataError E-MODEL."""
+    """Return the coefficients of all points in each pair of classes (pairs, points), 0 for points of other classes. Raises
+    DataError E-MODEL.
+    """
     classes = len(coefficients) + 1
     lengths = text.numbers(text.words("nr_sv", classes), "nr_sv")
     if (lengths < 0).any() or (lengths % 1).any() or lengths.sum() != coefficients.shape[1]:
-        raise unusable(text.path, "nr_sv does not say of which class each support vector is")
+        raise unusable(text.path, "nr_sv does not assign each support vector to a class")
     own = np.repeat(np.arange(classes), lengths.astype(np.int64))
     by_pair = np.zeros((math.comb(classes, 2), coefficients.shape[1]))
     for w, (first, second) in zip(by_pair, combinations(range(classes), 2), strict=True):
@@ -381,7 +395,7 @@ def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
 
 
 def _read_vectors(text: ModelText, classes: int) -> tuple[Float64, CSR]:
-    """Return the coefficients (classes - 1, m) and the support vectors, in float64. Raises DataError E-MODEL."""
+    """Return the coefficients (classes - 1, m) and the m support vectors, in float64. Raises DataError E-MODEL."""
     lines = [line.split() for line in text.body.split("\n") if line.strip()]
     count = text.whole("total_sv", 1)
     if len(lines) != count:
@@ -395,7 +409,7 @@ def _read_vectors(text: ModelText, classes: int) -> tuple[Float64, CSR]:
     falling = np.diff(indices, prepend=-1) <= 0
     falling[indptr[:-1][np.diff(indptr) > 0]] = False
     if indices.min() < 0 or indices.max() >= MAX_INDEX or falling.any():
-        raise unusable(text.path, "the indices of a support vector do not rise from 1 to 10^8 at most")
+        raise unusable(text.path, "the indices of a support vector must ascend, from 1 to at most 10^8")
     data: Array = text.numbers([value for _, value in entries], "support vectors")
     coefficients = text.numbers([word for words in lines for word in words[:first]], "coefficients")
     if len(coefficients) != count * first:

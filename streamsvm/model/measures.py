@@ -1,17 +1,17 @@
-"""Measures: by what rows that a model was not trained on judge it, and how these rows are counted chunk by chunk.
+"""Measures: the metrics of --score, computed from held-out rows, chunk by chunk.
 
-A ``Measure`` is chosen by its name (``parse_measure``): ``error``, ``balanced_error``, ``f1`` and ``cost:fp=X,fn=Y`` look
-at the labels that are predicted, ``auc`` and ``average_precision`` at the order of decision values, ``log_loss`` and
-``brier`` at probabilities, and ``r2``, ``mae`` and ``rmse`` at numbers. For two classes, f1, average_precision and cost
-have a positive class. For several classes f1 is the mean over classes, and so are auc and average_precision, each class
-against the rest.
+``parse_measure`` returns the ``Measure`` of a name. ``error``, ``balanced_error``, ``f1`` and ``cost:fp=X,fn=Y`` depend
+on the predicted labels, ``auc`` and ``average_precision`` on the order of decision values, ``log_loss`` and ``brier`` on
+probabilities, and ``r2``, ``mae`` and ``rmse`` on predicted numbers. For two classes, f1, average_precision and cost
+depend on which class is the positive one. For several classes, f1, auc and average_precision are means over the classes,
+each against the rest.
 
-``MeasureCounts`` counts several models in one reading. Its values do not depend on the order in which chunks come or on
-how they are grouped: counts are whole numbers, sums over chunks are rounded once (``math.fsum``), and decision values are
-sorted at the end. So threads, workers of a cluster and a resumed run give the same bits. What looks at the order of
-decision values keeps all of them, which plans count (``Measure.bytes_per_row``).
+``MeasureCounts`` counts several models in one pass over the rows. Its values depend neither on the order of the chunks
+nor on how they are grouped: counts are integers, sums over chunks are rounded once (``math.fsum``), and decision values
+are sorted at the end. Therefore threads, a cluster and a resumed run compute the same bits. Measures of the order of
+decision values keep the decision values of all rows in memory; plans count them (``Measure.bytes_per_row``).
 
-Ties share their place, and rows have weights, as in scikit-learn's roc_auc_score and average_precision_score:
+Ties and row weights are treated as in scikit-learn's roc_auc_score and average_precision_score:
 
     AUC = sum over pairs of a positive and a negative row of w_i w_j ([f_i > f_j] + [f_i = f_j] / 2) / (W+ W-)
     AP  = sum over thresholds t, from the largest down, of (R_t - R_(t-1)) P_t
@@ -37,63 +37,66 @@ from streamsvm.registry import did_you_mean
 from streamsvm.rows import Float64, Int32
 
 SORTING = 64
-"""Bytes a row while decision values of one model are sorted and summed: order, values, sums of both classes."""
+"""Bytes per row while the decision values of one model are sorted and summed: order, values, sums of both classes."""
 LABELS, RANKS, PROBABILITIES, NUMBERS = "labels", "order of decision values", "probabilities", "numbers"
-"""What a measure looks at."""
+"""What a measure is computed from (``Measure.needs``)."""
 NO_BETTER = 0.99
-"""An error of at least this share of that of always predicting the most frequent class says nothing."""
+"""A model whose error is at least this fraction of the error of always predicting the most frequent class is no better
+than that constant prediction."""
 COST = "cost"
 COST_FORM = "cost:fp=X,fn=Y"
-"""How the cost of the two kinds of error is written."""
+"""The form in which users write the costs of the two kinds of error."""
 Probabilities = Callable[[Float64], Float64]
-"""Decision values (n, k) in, probabilities of all classes (n, classes) out."""
+"""A function from decision values (n, k) to the probabilities of all classes (n, classes)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A measure, its name as it is given, and which values are better."""
+    """A metric of the quality of predictions."""
 
     name: str
-    """'auc', 'cost:fp=1,fn=50'."""
+    """The name as the user wrote it, such as 'auc' or 'cost:fp=1,fn=50'."""
     title: str
-    """What people call it."""
+    """The name in tables and messages."""
     needs: str
-    """What it looks at: ``LABELS``, ``RANKS``, ``PROBABILITIES`` or ``NUMBERS``."""
+    """What it is computed from: ``LABELS``, ``RANKS``, ``PROBABILITIES`` or ``NUMBERS``."""
     higher_is_better: bool = False
     percent: bool = False
-    """Whether it is a share that is shown in percent."""
+    """Whether its values are fractions, shown in percent."""
     costs: tuple[float, float] = (1.0, 1.0)
-    """What a false positive and a false negative cost."""
+    """The costs of a false positive and of a false negative."""
 
     @property
     def kind(self) -> str:
-        """Its name without costs."""
+        """The name without the costs."""
         return self.name.partition(":")[0]
 
     @property
     def has_positive(self) -> bool:
-        """Whether it depends on which of two classes is the positive one."""
+        """Whether the measure depends on which of two classes is the positive one."""
         return self.kind in ("f1", "average_precision", COST)
 
     @property
     def heading(self) -> str:
-        """What stands above its values."""
+        """The heading of a column of values."""
         return f"{self.title} in %" if self.percent else self.title
 
     def text(self, value: float) -> str:
-        """Return a value as people read it, below ``heading``."""
+        """Return a value as text without a unit, for a column with ``heading``."""
         return f"{100 * value:.2f}" if self.percent else f"{value:.4g}"
 
     def full_text(self, value: float) -> str:
-        """Return a value as people read it, by itself."""
+        """Return a value as text with its unit."""
         return percent(value, 4) if self.percent else f"{value:.4g}"
 
     def rank(self, value: float) -> float:
-        """Return a number that is the smaller the better the value is."""
+        """Return a number by which values are ranked: smaller is better."""
         return -value if self.higher_is_better else value
 
     def bytes_per_row(self, values: int) -> int:
-        """Return the memory of a row with ``values`` decision values by all models, until its measure is known."""
+        """Return the bytes that each row takes until the measure is computed; ``values``: decision values per row, over all
+        models.
+        """
         return 8 * values + SORTING if self.needs == RANKS else 0
 
 
@@ -129,8 +132,8 @@ def parse_measure(text: str, option: str = "--score") -> Measure:
     return MEASURES[text]
 
 
-def says_nothing(error: float, majority_error: float | None) -> str | None:
-    """Return a notice where an error is no better than that of always predicting the most frequent class, else None."""
+def uninformative_error_notice(error: float, majority_error: float | None) -> str | None:
+    """Return a notice if an error is no better than that of always predicting the most frequent class, else None."""
     if majority_error is None or error < NO_BETTER * majority_error:
         return None
     return (
@@ -141,7 +144,7 @@ def says_nothing(error: float, majority_error: float | None) -> str | None:
 
 
 def recorded_measure(name: object) -> Measure:
-    """Return the measure that a record names; the error where that is none. Of numbers it may be written RMSE."""
+    """Return the measure with the name in a record (in upper or lower case); ``ERROR`` if there is none of that name."""
     try:
         return parse_measure(str(name).lower())
     except UsageError:
@@ -149,7 +152,7 @@ def recorded_measure(name: object) -> Measure:
 
 
 def _parse_costs(text: str, rest: str, option: str) -> tuple[float, float]:
-    """Return the costs of a false positive and of a false negative of 'fp=1,fn=50'. Raises UsageError."""
+    """Return the costs of a false positive and of a false negative from a text such as 'fp=1,fn=50'. Raises UsageError."""
     found: dict[str, float] = {}
     try:
         for part in rest.split(","):
@@ -167,25 +170,26 @@ def _parse_costs(text: str, rest: str, option: str) -> tuple[float, float]:
 
 
 class PredictionTask(NamedTuple):
-    """What a model predicts, as far as measures depend on it."""
+    """The facts about a model's predictions on which measures depend."""
 
     outcomes: int
-    """How many classes it tells apart; 0 of numbers."""
+    """Number of classes; 0 for regression."""
     positive: int = 1
-    """Of two classes, the outcome that is the positive one."""
+    """The code of the positive one of two classes."""
     pairs: bool = False
-    """Whether pairs of classes vote."""
+    """Whether the model predicts by votes of one-vs-one problems."""
     one_class: bool = False
     probabilities: bool = False
-    """Whether there are probabilities while models are compared."""
+    """Whether probabilities are available while models are compared."""
 
 
 TWO_CLASSES = PredictionTask(2)
 
 
 def choose_threshold_measure(text: str, task: PredictionTask) -> Measure:
-    """Return the measure by which a threshold is chosen. Raises UsageError for one that does not look at labels, and where there are
-    not two classes.
+    """Return the measure by which --threshold is chosen.
+
+    Raises UsageError if the measure does not depend on predicted labels, or if the task has not two classes.
     """
     measure = parse_measure(text, "--threshold")
     if task.outcomes != 2 or task.pairs or task.one_class:
@@ -199,29 +203,31 @@ def choose_threshold_measure(text: str, task: PredictionTask) -> Measure:
 
 
 def choose_measure(text: str | None, task: PredictionTask, option: str = "--score") -> Measure:
-    """Return the measure that is asked for, or the usual one of the task. Raises UsageError for one that does not fit."""
+    """Return the measure named ``text``, or the default of the task for None. Raises UsageError if it does not suit the
+    task.
+    """
     if text is None:
         return RMSE if not task.outcomes else BALANCED_ERROR if task.one_class else ERROR
     measure = parse_measure(text, option)
-    why = _misfit(measure, task)
+    why = _refusal(measure, task)
     if why is not None:
-        fitting = ", ".join(name for name, one in MEASURES.items() if _misfit(one, task) is None)
+        fitting = ", ".join(name for name, one in MEASURES.items() if _refusal(one, task) is None)
         raise UsageError(f"{option} {text}: {why}", hint=f"choose from {fitting}")
     return measure
 
 
-def _misfit(measure: Measure, task: PredictionTask) -> str | None:
-    """Return why a measure does not fit what is predicted; None where it does."""
+def _refusal(measure: Measure, task: PredictionTask) -> str | None:
+    """Return the reason why a measure does not suit the task; None if it does."""
     if not task.outcomes:
         return None if measure.needs == NUMBERS else "it is a measure for classes, and this model predicts numbers"
     if measure.needs == NUMBERS:
         return "it is a measure for numbers, and this model predicts classes"
     if measure.needs == PROBABILITIES and (not task.probabilities or task.pairs or task.one_class):
-        return "it wants probabilities, which only --loss logistic has before the fit is over"
+        return "it needs probabilities, which only --loss logistic has before the fit is over"
     if measure.needs == RANKS and task.pairs:
-        return "pairs of classes vote: rows have no order"
+        return "it needs an order of the rows, and one-vs-one models have votes but no decision value to order rows by"
     if measure.kind == COST and task.outcomes != 2:
-        return f"false positives are those of two classes, and there are {task.outcomes}"
+        return f"false positives are defined for two classes, and there are {task.outcomes}"
     return None
 
 
@@ -229,20 +235,23 @@ def _misfit(measure: Measure, task: PredictionTask) -> str | None:
 
 
 def roc_auc(positive: NDArray[np.bool_], decision: Float64, weights: Float64 | None = None) -> float:
-    """Return the area under the ROC curve; NaN where one of the two classes has no rows.
+    """Return the area under the ROC curve; NaN if one of the two classes has no rows.
 
-    ``positive`` (n,), ``decision`` (n,), ``weights`` (n,), 1 each if None.
+    ``positive`` (n,): whether each row is of the positive class. ``decision`` (n,): decision values. ``weights`` (n,):
+    row weights; None: all 1.
     """
     _, true, false = _sums_at_thresholds(positive, decision, weights)
     if not len(true) or not true[-1] or not false[-1]:
         return math.nan
-    # a pair with a threshold between counts once, one of equal values half: twice the area is a whole number without weights
+    # Pairs with a threshold between them count 1, ties 1/2. Without weights, twice the area is therefore an exact integer.
     up, across = np.concatenate([true[:1], true[1:] + true[:-1]]), np.diff(false, prepend=0)
     return float((up * across).sum()) / (2.0 * float(true[-1]) * float(false[-1]))
 
 
 def average_precision(positive: NDArray[np.bool_], decision: Float64, weights: Float64 | None = None) -> float:
-    """Return the area under precision over recall, as steps; NaN without positive rows. Arguments as of ``roc_auc``."""
+    """Return the area under the step curve of precision over recall; NaN without positive rows. Arguments as in
+    ``roc_auc``.
+    """
     _, true, false = _sums_at_thresholds(positive, decision, weights)
     if not len(true) or not true[-1]:
         return math.nan
@@ -254,9 +263,10 @@ def average_precision(positive: NDArray[np.bool_], decision: Float64, weights: F
 def _sums_at_thresholds(
     positive: NDArray[np.bool_], decision: Float64, weights: Float64 | None
 ) -> tuple[Float64, Array, Array]:
-    """Return the distinct decision values, falling, and the weight of positive and of negative rows from each on (m,).
+    """Return the m distinct decision values in descending order, and for each the summed weights of the positive and of
+    the negative rows with at least that value, (m,) each.
 
-    Without weights sums are int64 and exact.
+    Without weights the sums are int64 and exact.
     """
     order = np.argsort(-decision, kind="stable")
     f, y = decision[order], positive[order]
@@ -266,22 +276,24 @@ def _sums_at_thresholds(
 
 
 class Threshold(NamedTuple):
-    """A threshold of the decision value, and what the measure it was chosen by is there."""
+    """A threshold of the decision value, and the value of the measure by which it was chosen."""
 
     value: float
-    """Rows with f > value are of the second of two classes."""
+    """Rows with f(x) > value are predicted as the second of two classes."""
     score: float
 
 
 def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> Threshold:
-    """Return the threshold at which a measure of labels is best: halfway between two neighboring decision values, or 0
-    where that lies between them.
+    """Return the threshold at which a measure of predicted labels is best.
 
-    ``counts``: the decision values of rows, 'positive' where they are of the second class. ``positive``: the outcome that
-    is the positive class. Of several best ones the one nearest to 0, which is the threshold of a model without one.
+    The threshold lies halfway between two neighboring decision values, or at 0 if 0 lies between them. If several are
+    equally good, it is the one nearest to 0, the default threshold of a model.
+
+    ``counts``: the decision values of rows, counted as 'positive' if the row is of the second class. ``positive``: the
+    code of the positive class.
     """
     second, first = counts.positive, counts.negative
-    # rows that are taken for the second class: from each distinct value on, and none of them
+    # Weights of the rows predicted as the second class, for each threshold: from each distinct value up, and none.
     taken_second = np.append(np.cumsum(second[::-1])[::-1], 0.0)
     taken_first = np.append(np.cumsum(first[::-1])[::-1], 0.0)
     if positive == 1:
@@ -291,27 +303,29 @@ def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> 
     total = float(taken_second[0] + taken_first[0])
     found = _score_counts(measure, hits, false, positives - hits, total=total, positives=float(positives))
     rank = -found if measure.higher_is_better else found
-    below = np.append(-np.inf, counts.scores)  # rows up to here are of the first class ...
-    above = np.append(counts.scores, np.inf)  # ... and from here on of the second
+    below = np.append(-np.inf, counts.scores)  # rows up to this value are predicted as the first class ...
+    above = np.append(counts.scores, np.inf)  # ... and rows from this value up as the second
     with np.errstate(invalid="ignore"):
         edges = 0.5 * (below + above)
     edges[0], edges[-1] = _extend_edge(counts.scores[0], -1.0), _extend_edge(counts.scores[-1], 1.0)
     edges = np.where((below <= 0.0) & (above > 0.0), 0.0, edges)
-    edges = np.where(edges < above, edges, below)  # where rounding has put the middle on the value above
+    edges = np.where(edges < above, edges, below)  # if the midpoint was rounded to the value above
     best = np.flatnonzero(rank <= rank.min())
     place = int(best[np.argmin(np.abs(edges[best]))])
     return Threshold(float(edges[place]), float(found[place]))
 
 
 def _extend_edge(value: float, side: float) -> float:
-    """Return a number beyond the outermost decision value."""
+    """Return a threshold beyond the outermost decision value, below it for ``side`` -1 and above it for 1."""
     return float(value + side * max(1.0, abs(value)))
 
 
 def _score_counts(
     measure: Measure, hits: Array, false: Array, missed: Array, *, total: float, positives: float
 ) -> Float64:
-    """Return a measure of labels for two classes; hits, false positives and false negatives are arrays of one shape."""
+    """Return the values of a measure of predicted labels for two classes; ``hits`` (true positives), ``false`` positives
+    and ``missed`` (false negatives) have one shape.
+    """
     negatives = total - positives
     if measure.kind == "f1":
         return 2.0 * hits / np.maximum(2.0 * hits + false + missed, 1e-300)
@@ -327,19 +341,22 @@ def _score_counts(
 
 @dataclass(slots=True)
 class MeasureCounts:
-    """Counts of one measure for several models of the same task, which are added up in any order."""
+    """The counts from which one measure of several models of the same task is computed. Counts of different rows can be
+    added in any order.
+    """
 
     measure: Measure
     task: PredictionTask
     models: int
     probabilities: tuple[Probabilities, ...] = ()
-    """Of each model, where the measure looks at them."""
+    """For measures of probabilities: for each model the function that returns them."""
     labels: list[Array] = field(default_factory=list)
-    """Of each model right outcomes, predicted ones and hits, (3, outcomes + 1) int64; the last is that of unknown labels."""
+    """For each model the numbers of rows by true class, by predicted class, and of hits by class, (3, outcomes + 1) int64;
+    the last column counts unknown labels."""
     pieces: list[list[tuple[Float64, Array]]] = field(default_factory=list)
-    """Of each model decision values (n, k) and outcomes (n,) of each chunk."""
+    """For each model the decision values (n, k) and the class codes (n,) of each chunk."""
     sums: list[list[tuple[float, ...]]] = field(default_factory=list)
-    """Of each model the sums over each chunk."""
+    """For each model the sums over the rows of each chunk."""
 
     def __post_init__(self) -> None:
         self.labels = self.labels or [np.zeros((3, self.task.outcomes + 1), np.int64) for _ in range(self.models)]
@@ -347,10 +364,10 @@ class MeasureCounts:
         self.sums = self.sums or [[] for _ in range(self.models)]
 
     def add(self, model: int, decision: Float64, truth: Array) -> None:
-        """Count a chunk: decision values (n, k) by one model, which are kept.
+        """Count a chunk: decision values (n, k) of one model, which may be stored without a copy.
 
-        ``truth`` (n,): outcomes as ``predict_codes`` has them, others of labels that the model does not know; of
-        numbers float64.
+        ``truth`` (n,): the class codes that ``predict_codes`` returns, and other codes for labels that the model does not
+        know; for regression the true numbers, float64.
         """
         if not len(truth):
             return
@@ -362,9 +379,9 @@ class MeasureCounts:
             self.sums[model].append(_sum_probabilities(self.probabilities[model](decision), truth))
         else:
             outcomes = self.task.outcomes
-            said = predict_codes(decision, outcomes if self.task.pairs else 0)
+            predicted = predict_codes(decision, outcomes if self.task.pairs else 0)
             truth = np.where((truth >= 0) & (truth < outcomes), truth, outcomes)
-            for row, codes in enumerate((truth, said, truth[said == truth])):
+            for row, codes in enumerate((truth, predicted, truth[predicted == truth])):
                 self.labels[model][row] += np.bincount(codes, minlength=outcomes + 1)
 
     def empty(self) -> MeasureCounts:
@@ -381,11 +398,11 @@ class MeasureCounts:
         )
 
     def values(self) -> list[float]:
-        """Return the measure of each model. Raises DataError where rows leave it undefined."""
+        """Return the measure of each model. Raises DataError if it is undefined for these rows."""
         return [self._value(model) for model in range(self.models)]
 
     def score_counts(self, model: int) -> ScoreCounts:
-        """Return the decision values of a model of two classes, where the measure looks at their order."""
+        """Return the counted decision values of a model of two classes, for measures of their order."""
         decision = np.concatenate([f[:, 0] for f, _ in self.pieces[model]])
         truth = np.concatenate([t for _, t in self.pieces[model]])
         known = (truth == 0) | (truth == 1)
@@ -393,7 +410,7 @@ class MeasureCounts:
         return count_scores(decision[known], second, 1.0 - second)
 
     def majority_error(self) -> float | None:
-        """Return the error of always predicting the most frequent class; None where labels are not what is counted."""
+        """Return the error of always predicting the most frequent class; None if the measure does not count labels."""
         actual = self.labels[0][0]
         return 1.0 - int(actual.max()) / int(actual.sum()) if actual.sum() else None
 
@@ -431,7 +448,7 @@ class MeasureCounts:
         return float(F1[(actual > 0) | (predicted > 0)].mean())
 
     def _score_ranks(self, pieces: Sequence[tuple[Float64, Array]]) -> float:
-        """Return the area, of several classes its mean over those of which there are rows."""
+        """Return the area under the curve; for several classes, its mean over the classes that have rows."""
         decision = np.concatenate([f for f, _ in pieces])
         truth = np.concatenate([t for _, t in pieces])
         known = (truth >= 0) & (truth < self.task.outcomes)
@@ -454,14 +471,16 @@ class MeasureCounts:
 
 
 def _sum_numbers(predicted: Float64, truth: Float64) -> tuple[float, ...]:
-    """Return rows, sum |e|, sum e^2, sum t and sum (t - mean t)^2 of a chunk."""
+    """Return the number of rows, sum |e|, sum e^2, mean t and sum (t - mean t)^2 of a chunk, with errors e and targets
+    t.
+    """
     error, mean = predicted - truth, float(truth.mean())
     away = truth - mean
     return len(truth), float(np.abs(error).sum()), float(error @ error), mean, float(away @ away)
 
 
 def _score_numbers(measure: Measure, sums: Sequence[tuple[float, ...]]) -> float:
-    """Return a measure of numbers from sums over chunks."""
+    """Return a measure of predicted numbers from the sums over chunks."""
     rows = max(math.fsum(part[0] for part in sums), 1.0)
     if measure.kind == "mae":
         return math.fsum(part[1] for part in sums) / rows
@@ -470,13 +489,15 @@ def _score_numbers(measure: Measure, sums: Sequence[tuple[float, ...]]) -> float
         return math.sqrt(squares / rows)
     mean = math.fsum(part[0] * part[3] for part in sums) / rows
     spread = math.fsum(part[4] + part[0] * (part[3] - mean) ** 2 for part in sums)
-    if not spread:  # as scikit-learn has it
+    if not spread:  # as in scikit-learn
         return 0.0 if squares else 1.0
     return 1.0 - squares / spread
 
 
 def _sum_probabilities(p: Float64, truth: Int32) -> tuple[float, ...]:
-    """Return rows, sum of log losses and sum of squared errors of a chunk; rows of unknown labels are left out."""
+    """Return the number of rows, the sum of log losses and the sum of squared errors of a chunk, without rows of unknown
+    labels.
+    """
     known = (truth >= 0) & (truth < p.shape[1])
     p, truth = p[known], truth[known]
     of_truth = p[np.arange(len(p)), truth]

@@ -1,6 +1,7 @@
-"""A model: a linear function of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j; what each
-column adds to a linear one (``Explanation``); and the file of a model, of which nothing is executed when it is read, and no path
-followed.
+"""Models: linear functions of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j.
+
+``Explanation`` has the contribution of each column to a linear model. Reading a model file executes no code and opens no
+other file.
 """
 
 from __future__ import annotations
@@ -36,10 +37,11 @@ if TYPE_CHECKING:
 
 
 def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) -> Int32:
-    """Return the class code (n,) for decision values (n, k): with one column 1 where it is above the threshold, else 0;
-    with several the largest.
+    """Return the class codes (n,) for decision values (n, k): for one column 1 if the value is above the threshold, else 0;
+    for several columns the number of the largest value.
 
-    ``voting``: number of classes whose pairs have these values and vote; of several with most votes the first, as in LIBSVM.
+    ``voting``: number of classes, if the columns are the decision values of one-vs-one problems. Then the class with the
+    most votes is predicted; in a tie the first of them, as in LIBSVM.
     """
     if voting:
         return np.argmax(count_votes(decision, voting), axis=1).astype(np.int32)
@@ -49,7 +51,7 @@ def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) ->
 
 
 def count_votes(pairs: Float64, classes: int) -> Int32:
-    """Return how many pairs speak for each class (n, classes), for their decision values (n, classes (classes - 1) / 2)."""
+    """Return the number of votes for each class (n, classes), given the decision values of all pairs of classes (n, pairs)."""
     found = np.zeros((len(pairs), classes), np.int32)
     for k, (first, second) in enumerate(combinations(range(classes), 2)):
         found[:, first] += pairs[:, k] > 0
@@ -58,30 +60,33 @@ def count_votes(pairs: Float64, classes: int) -> Int32:
 
 
 FORMAT, VOTING_FORMAT, THRESHOLD_FORMAT = 1, 2, 3
-"""Version of the file, and those of models whose pairs of classes vote, and that have a threshold, which older programs
-must not read.
+"""Format versions of model files: usual models, one-vs-one models, and models with a threshold. A program that knows only
+lower versions refuses the file.
 """
 LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
-"""Name of the predicted number, where class names would stand."""
+"""Name of the predicted number, used in place of class names."""
 DECISIONS = "streamsvm.jobs.apply.decision_values:compute_decision_values"
 CONTRIBUTIONS = "streamsvm.jobs.apply.decision_values:compute_contributions"
 COLUMN_NAMES = "streamsvm.jobs.apply.column_names:column_names"
 SOURCE_COLUMNS = "streamsvm.jobs.apply.column_names:source_columns"
-"""Functions that read rows of any kind for a model, by name, because a model sees blocks, never files."""
+"""Functions that read rows of any kind for a model. They are named here and imported when called, because this package
+must not depend on those that read files."""
 TYPED_LABELS = "streamsvm.store.format.labels:convert_labels"
-"""Function that gives class labels the type they had in the data."""
+"""The function that converts class labels to the type that they had in the data."""
 TO_SKLEARN = "streamsvm.sklearn.convert:convert_model"
 CARD = "streamsvm.display.html:build_card"
-"""Function that makes what a notebook shows of an object."""
+"""The function that builds the HTML card of an object for notebooks."""
 RESPELL = "streamsvm.api.wording:respell"
-"""Function that spells options in an error as parameters of Python."""
+"""The function that replaces options of commands in an error message by the names of Python parameters."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
 def called_from_python(method: Callable[P, R]) -> Callable[P, R]:
-    """Make a method that programs call, and no command, raise errors that name parameters where those of commands name options."""
+    """Make the errors of a method name Python parameters instead of options of commands; for methods that only programs
+    call.
+    """
 
     @wraps(method)
     def call(*arguments: P.args, **options: P.kwargs) -> R:
@@ -98,8 +103,9 @@ def called_from_python(method: Callable[P, R]) -> Callable[P, R]:
 class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
-    phi(x) is x as it is stored, columns with an offset less it, or the kernel values of an expansion. With one row of weights, f > ``threshold``
-    means ``classes[1]``; with several the class of the largest f is predicted, or the one with most votes (``pairs``). Without classes f is the prediction.
+    phi(x) is x as it is stored (minus the offsets of columns), or the kernel values of an expansion. With one row of
+    weights, ``classes[1]`` is predicted if f > ``threshold``, else ``classes[0]``. With several rows of weights the class
+    of the largest f is predicted, or with ``pairs`` the class with the most votes. Without classes, f is the prediction.
 
     Examples
     --------
@@ -114,27 +120,28 @@ class Model:
     weights: Float64
     """Float64 (problems, features + 1); the last column belongs to the constant feature."""
     classes: tuple[str, ...]
-    """The label each class code stands for; empty where the model predicts a number."""
+    """The label of each class code; empty for regression."""
     provenance: JsonObject = field(default_factory=dict)
-    """How the model was made, as plain JSON: settings, certificates, the store, the options its files were read with."""
+    """How the model was made, as plain JSON: settings, certificates, the store, and the options used to read its files."""
     expansion: Expansion | None = None
-    """The points and kernel of phi; None for a linear function."""
+    """The points and the kernel of phi; None for a linear function."""
     calibration: Calibration | None = None
-    """How decision values become probabilities; None where the model has none."""
+    """The map from decision values to probabilities; None if the model has no probabilities."""
     pairs: bool = False
-    """Whether problems are pairs of classes, (0, 1), (0, 2), ..., (1, 2), ..., which vote: f > 0 for the first of both."""
+    """Whether the problems are one-vs-one: (0, 1), (0, 2), ..., (1, 2), ...; f > 0 is a vote for the first class of a
+    pair."""
     threshold: float = 0.0
-    """Of two classes, the decision value above which ``classes[1]`` is predicted; how it was chosen is in ``provenance``."""
+    """For two classes, the decision value above which ``classes[1]`` is predicted; ``provenance`` says how it was chosen."""
 
     def __repr__(self) -> str:
         return f"<Model: {', '.join(self._summary().values())}>"
 
     def _repr_html_(self) -> str:
-        """Return what the model is, for a notebook."""
+        """Return a card with the main facts about the model, for notebooks."""
         return str(load_name(CARD)("Model", self._summary()))
 
     def _summary(self) -> dict[str, str]:
-        """Return what the model is as short texts by name."""
+        """Return the main facts about the model as short texts by name."""
         classes = ", ".join(map(repr, self.classes[:4])) + (
             f", ... ({len(self.classes)})" if len(self.classes) > 4 else ""
         )
@@ -158,55 +165,65 @@ class Model:
 
     @property
     def numeric(self) -> bool:
-        """Whether the model predicts a number, and not a class."""
+        """Whether the model predicts numbers instead of classes."""
         return not self.classes
 
     @property
     def columns(self) -> int:
-        """The number of columns of the rows it is applied to."""
+        """The number of columns of the rows to which the model can be applied."""
         return self.weights.shape[1] - 1 if self.expansion is None else self.expansion.columns
 
     @property
     def labels(self) -> Array:
-        """The label each class code stands for, in the type that is predicted: bool, int64, float64 or text (classes,)."""
+        """The label of each class code (classes,), in the type that ``predict`` returns: bool, int64, float64 or text."""
         labels: Array = load_name(TYPED_LABELS)(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
         return labels
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """How far each problem can be from its optimum; one for two classes, else one a class in their order."""
+        """The certificate of each problem, a bound on its distance from the optimum: one for two classes, else one for each
+        class, in the order of the classes.
+        """
         known = self.provenance.get("certificates", [])
         return tuple(Certificate(c["primal"], c["dual"], rounding=c.get("rounding", 0.0)) for c in known)
 
     @property
     def certificate(self) -> Certificate:
-        """The certificate with the largest gap. Raises UsageError for a model that was made without a fit."""
+        """The certificate with the largest gap. Raises UsageError if the model was not made by a fit."""
         if not self.certificates:
-            raise UsageError("this model has no certificate", hint="a fit gives it one")
+            raise UsageError("this model has no certificate", hint="only 'fit' computes one")
         return max(self.certificates, key=lambda certificate: certificate.gap)
 
     @property
     def names(self) -> tuple[str, ...] | None:
-        """The names of the columns; None where they have none."""
+        """The names of the columns; None if they have no names."""
         known = self.provenance.get("names")
         return None if known is None else tuple(known)
 
     @property
     def coef(self) -> Float64:
-        """The weights of the columns, (problems, columns) float64, scaling undone. Raises UsageError for a kernel."""
+        """The weights of the columns in their original units, (problems, columns) float64. Raises UsageError for a kernel
+        model.
+        """
         if self.expansion is not None:
-            raise UsageError("a kernel model has no weights of columns", hint="model.weights are those of its points")
+            raise UsageError(
+                "a kernel model has no weights of columns", hint="model.weights has the weights of its points"
+            )
         return self.weights[:, :-1]
 
     @property
     def offsets(self) -> dict[int, float]:
-        """By column number, what is subtracted from a column before the model sees it; most columns have none."""
+        """The number that is subtracted from a column before the model is applied, by column number; most columns have
+        none.
+        """
         known = (self.provenance.get("encoding") or {}).get("offsets") or ()
         return {int(j): float(o) for j, o in known}
 
     @property
     def intercept(self) -> Float64:
-        """The constant of each problem, (problems,) float64, for columns as the sources have them; of a kernel model for kernel values."""
+        """The constant term of each problem, (problems,) float64. For linear models it belongs to columns in their original
+        units, for kernel models to kernel values.
+        """
         if self.expansion is not None:
             return self.weights[:, -1]
         columns = list(self.offsets)
@@ -214,7 +231,7 @@ class Model:
 
     @property
     def digest(self) -> str:
-        """The sha256 of the whole model: equal for equal models, whatever their origin."""
+        """The sha256 of the whole model; equal models have equal digests, in whatever way they were made."""
         return hash_model(*self._parts())
 
     def __eq__(self, other: object) -> bool:
@@ -225,19 +242,23 @@ class Model:
 
     @called_from_python
     def decision_function(self, X: Any) -> Float64:
-        """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for ``pairs``.
+        """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for
+        a one-vs-one model.
 
-        ``X``: an array (n, columns), a sparse matrix, or the path of a store or of files like those the model's store was
-        made of. With two classes f > ``threshold`` means ``classes[1]``. Raises DataError, UsageError, MissingError.
+        ``X``: an array (n, columns), a sparse matrix, a data frame, or the path of a store or of files with the same columns
+        as those from which the model's store was made. For two classes, ``classes[1]`` is predicted if f > ``threshold``.
+        Raises DataError, UsageError, MissingError.
         """
         decision: Float64 = load_name(DECISIONS)(self, X)
         return decision[:, 0] if decision.shape[1] == 1 else decision
 
     @called_from_python
     def predict(self, X: Any) -> Array:
-        """Return the label of each row (n,), of the type that labels were given in, or the number float64 (n,).
+        """Return the label of each row (n,), in the type that the labels of the training rows had; for regression the
+        predicted numbers, float64 (n,).
 
-        ``X`` as for ``decision_function``. Labels of files without types, as CSV, are numbers where all classes are, else text.
+        ``X``: as for ``decision_function``. Labels from files without types, such as CSV, are numbers if all classes are
+        numbers, else text.
         """
         decision = self.decision_function(X).reshape(-1, len(self.weights))
         if self.numeric:
@@ -246,19 +267,20 @@ class Model:
 
     @called_from_python
     def predict_proba(self, X: Any) -> Float64:
-        """Return the probability of each class, float64 (n, classes) in the order of ``classes``; ``X`` as for ``decision_function``.
+        """Return the probability of each class, float64 (n, classes) in the order of ``classes``.
 
-        Raises UsageError for a model without probabilities.
+        ``X``: as for ``decision_function``. Raises UsageError if the model has no probabilities.
         """
         self.check_probabilities()
         return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
 
     @called_from_python
     def explain(self, X: Any = None) -> Explanation:
-        """Return the weights by column name, in the units of the columns; for rows, what each column contributes to f.
+        """Return the weights by column name, in the original units of the columns; with rows ``X``, also the contribution of
+        each column to the decision value of each row.
 
-        ``X``: rows (n, columns), dense or sparse, or a table like the one the model's store was made of. Raises UsageError for a kernel
-        model, which has no weights of columns, and for too many rows; DataError.
+        ``X``: rows (n, columns), dense or sparse, or a table with the columns of the one from which the model's store was
+        made. Raises UsageError for a kernel model, which has no weights of columns, and for too many rows; DataError.
         """
         coef = self.coef
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
@@ -266,13 +288,19 @@ class Model:
 
     @called_from_python
     def coefficients(self, X: Any = None) -> pd.DataFrame:
-        """Return the coefficients as a data frame of pandas, a row for each column of the model, those of largest share first.
+        """Return the coefficients as a pandas data frame with one row for each column of the model, largest share first.
 
-        Its columns: ``outcome``, the class whose decision value it is; ``column``, the column of the table; ``value``, what
-        it stands for of that column, such as a category, else empty; ``coefficient``, in the units of the column; ``share``,
-        of the sum of |coefficient|, which compares columns of one scale. With rows ``X``, as for ``explain``, the share is
-        that of |coefficient| times the standard deviation of the column in these rows, whatever the scales.
-        Raises what ``explain`` raises, ImportError without pandas.
+        The columns of the frame:
+
+        - ``outcome``: the class whose decision value has the coefficient
+        - ``column``: the column of the table
+        - ``value``: the value of that column for which the coefficient stands, such as a category; else empty
+        - ``coefficient``: in the original units of the column
+        - ``share``: |coefficient| as a share of the sum over all columns, which compares columns of equal scale. With rows
+          ``X`` (as for ``explain``), |coefficient| is multiplied by the standard deviation of the column in these rows, so
+          that the shares do not depend on scales.
+
+        Raises the errors of ``explain``, and ImportError without pandas.
         """
         import pandas as pd
 
@@ -294,18 +322,21 @@ class Model:
 
     @called_from_python
     def to_sklearn(self) -> Any:
-        """Return a fitted estimator of scikit-learn with the same decision function, over columns as the sources have them.
+        """Return a fitted scikit-learn estimator with the same decision function of columns in their original units.
 
-        A ``LinearSVC`` (``LinearRegression`` for numbers), for a kernel model a ``Pipeline`` that ends with one; for a model of a table
-        a ``Pipeline`` that takes pandas frames of the raw table. It needs nothing of streamsvm. Only
-        models of two classes of the logistic loss keep their probabilities, as a ``LogisticRegression``: of others it warns
-        (StreamSVMWarning) that they stay behind. Raises ImportError without scikit-learn, UsageError for hashed columns of text.
+        The estimator is a ``LinearSVC`` (``LinearRegression`` for regression); for a kernel model a ``Pipeline`` that ends
+        with one of these; for a model of a table a ``Pipeline`` that takes pandas frames of the raw table. It works without
+        streamsvm. Probabilities are kept only for two classes with the logistic loss, as a ``LogisticRegression``; otherwise
+        a StreamSVMWarning says that they are lost. Raises ImportError without scikit-learn, UsageError for hashed text
+        columns.
         """
         return load_name(TO_SKLEARN)(self)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The class that each decision value speaks for where it is positive; of a pair of classes 'A/B', A; for regression ``TARGET``."""
+        """For each decision value the class for which a positive value counts; 'A/B' for a one-vs-one problem, in which a
+        positive value counts for A; ``TARGET`` for regression.
+        """
         if self.numeric:
             return (TARGET,)
         if self.pairs:
@@ -313,9 +344,10 @@ class Model:
         return self.classes[1:] if len(self.weights) == 1 else self.classes
 
     def decision(self, X: Rows, *, exact: bool = False) -> Float64:
-        """Return the decision values (n, k) float64 of rows as stored; columns that CSR rows lack count as 0.
+        """Return the decision values (n, k) float64 of stored rows; columns that CSR rows lack count as 0.
 
-        ``exact``: the value of a row does not depend on the rows beside it, at half the speed for dense rows and a kernel.
+        ``exact``: make the value of a row independent of the other rows of the block, at half the speed for dense rows and a
+        kernel.
         """
         from streamsvm.compute.blocks.operators import decision_values
 
@@ -327,22 +359,24 @@ class Model:
         return values
 
     def probabilities(self, decision: Float64) -> Float64:
-        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError where the model has none."""
+        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError if the model has no
+        probabilities.
+        """
         return self.check_probabilities().calibrator.probabilities(decision)
 
     def check_probabilities(self) -> Calibration:
-        """Return the calibration. Raises UsageError where the model has no probabilities."""
+        """Return the calibration. Raises UsageError if the model has no probabilities."""
         if self.calibration is None:
-            raise self._without_probabilities()
+            raise self._no_probabilities_error()
         return self.calibration
 
-    def _without_probabilities(self) -> UsageError:
-        """Return the error that says why there are none, and what to do."""
+    def _no_probabilities_error(self) -> UsageError:
+        """Return the error that says why the model has no probabilities, and what to do."""
         if self.numeric:
             return UsageError("this model predicts numbers: it has no probabilities", hint="ask for its predictions")
         if self.pairs:
             hint = "fit with --multi-class ovr and --calibrate"
-            return UsageError("pairs of classes vote, and have no probabilities", hint=hint)
+            return UsageError("a one-vs-one model has votes but no probabilities", hint=hint)
         asked = (self.provenance.get("settings") or {}).get("calibrate")
         if asked is not None:
             why = f"this model has no probabilities: its fit had no time left for --calibrate {asked}"
@@ -351,11 +385,11 @@ class Model:
         return UsageError("this model has no probabilities, only decision values", hint=hint)
 
     def codes(self, decision: Float64) -> Int32:
-        """Return the index into ``classes`` (n,) for decision values (n, k)."""
+        """Return the index of the predicted class in ``classes`` (n,) for decision values (n, k)."""
         return predict_codes(decision, len(self.classes) if self.pairs else 0, self.threshold)
 
     def decide_at_zero(self) -> Model:
-        """Return a model with the threshold in its constant: the same labels, where decision values are above 0."""
+        """Return a model that predicts the same labels with threshold 0: the threshold is subtracted from the intercept."""
         if not self.threshold:
             return self
         weights = self.weights.copy()
@@ -363,21 +397,21 @@ class Model:
         return replace(self, weights=weights, threshold=0.0)
 
     def check_one_each(self) -> None:
-        """Raise UsageError where pairs of classes vote: for formats with one function a class, or one for two."""
+        """Raise UsageError for a one-vs-one model, because a format has one function for each class (one for two classes)."""
         if self.pairs:
-            hint = "fit with --multi-class ovr, or export to libsvm, which lets pairs vote too"
-            raise UsageError("the model lets pairs of classes vote", hint=hint)
+            hint = "fit with --multi-class ovr, or export to libsvm, which supports one-vs-one models"
+            raise UsageError("this format cannot represent the votes of a one-vs-one model", hint=hint)
 
     @called_from_python
     def save(self, path: Path) -> None:
-        """Write the model to a file, all of it or nothing. Raises StorageError, UsageError for a URL."""
+        """Write the model to a file, completely or not at all. Raises StorageError, UsageError for a URL."""
         refuse_url(path)
         text, tensors = self._parts()
         sealed = {"header": text, "sha256": hash_model(text, tensors)}
         durable.write_stream(path, pieces(tensors, sealed, by_name=True))
 
     def _parts(self) -> tuple[str, dict[str, Array]]:
-        """The header and the arrays of the file."""
+        """Return the header and the arrays of the file."""
         header = {
             "format": FORMAT,
             "kind": self.kind,
@@ -385,9 +419,9 @@ class Model:
             "streamsvm": __version__,
             "provenance": self.provenance,
         }
-        if self.pairs:  # a program that knows no votes must not read it as one function a class
+        if self.pairs:  # a program without one-vs-one models must not read the weights as those of classes
             header |= {"format": VOTING_FORMAT, "pairs": True}
-        if self.threshold:  # nor predict labels at 0
+        if self.threshold:  # a program without thresholds must not predict labels at threshold 0
             header |= {"format": THRESHOLD_FORMAT, "threshold": self.threshold}
         tensors = {"weights": np.ascontiguousarray(self.weights)}
         if self.expansion is not None:
@@ -400,33 +434,34 @@ class Model:
 
 
 COLUMNS_SHOWN = 10
-"""Number of columns of each problem that the text lists."""
+"""Number of columns that are listed for each problem."""
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Explanation:
-    """Weights of columns in their own units, and what each column adds to the decision values of some rows."""
+    """Weights of columns in their original units, and the contribution of each column to the decision values of some rows."""
 
     outcomes: tuple[str, ...]
-    """The class that each problem's decision value speaks for, (k,)."""
+    """For each problem the class for which a positive decision value counts, (k,)."""
     names: tuple[str, ...]
-    """Names of the columns, (d,); their numbers where they have none."""
+    """Names of the columns, (d,); their numbers if they have no names."""
     weights: Float64
     """Float64 (k, d)."""
     intercept: Float64
     """Float64 (k,)."""
     contributions: Float64 | None = None
-    """w_kj x_j of each row, float64 (n, k, d), which add up with the intercept to the decision value; None without rows."""
+    """w_kj x_j for each row, float64 (n, k, d); with the intercept, they add up to the decision value. None without rows."""
 
     def largest(self, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
-        """Return the columns of largest weight |w_kj| with their weights, the largest first."""
+        """Return the columns with the largest |w_kj| and their weights, the largest first."""
         w = self.weights[problem]
         return [(self.names[j], float(w[j])) for j in np.argsort(-np.abs(w), kind="stable")[:count]]
 
     def of_row(self, row: int, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
-        """Return the columns that move the decision value of a row most, |w_kj x_j|, the largest first.
+        """Return the columns with the largest contribution |w_kj x_j| to the decision value of a row, and their
+        contributions, the largest first.
 
-        Raises ValueError where no rows were explained.
+        Raises ValueError if no rows were explained.
         """
         if self.contributions is None:
             raise ValueError("no rows were explained: call model.explain(X)")
@@ -439,7 +474,7 @@ class Explanation:
         return f"<Explanation: {len(self.names)} columns{rows}; for {self.outcomes[0]}: {largest}>"
 
     def _repr_html_(self) -> str:
-        """Return the columns of largest weight of each problem, for a notebook."""
+        """Return a table of the largest weights of each problem, for notebooks."""
         tables = [
             load_name(CARD)(f"for {outcome}", {name: f"{value:+.6g}" for name, value in self.largest(k)})
             for k, outcome in enumerate(self.outcomes)
@@ -455,7 +490,7 @@ class Explanation:
 
 
 def find_model(value: Any) -> Model | None:
-    """Return the model that an object is or has: a model, the result of a fit, or a fitted estimator; None for others."""
+    """Return the model that ``value`` is or contains (a model, the result of a fit, a fitted estimator); else None."""
     for found in (value, getattr(value, "model", None), getattr(value, "model_", None)):
         if isinstance(found, Model):
             return found
@@ -476,11 +511,13 @@ TEXT_READERS = {
     b"solver_type ": "streamsvm.model.liblinear_libsvm:read_liblinear",
     b"svm_type ": "streamsvm.model.liblinear_libsvm:read_libsvm",
 }
-"""By first bytes, the reader of a model that LIBLINEAR or LIBSVM wrote."""
+"""The reader of a model file of LIBLINEAR or LIBSVM, by the first bytes of the file."""
 
 
 def load(path: Path) -> Model:
-    """Read and verify a model file, also one that LIBLINEAR or LIBSVM wrote. Raises MissingError, DataError (E-MODEL, E-VERSION)."""
+    """Read and verify a model file, also one written by LIBLINEAR or LIBSVM. Raises MissingError, DataError (E-MODEL,
+    E-VERSION).
+    """
     if not is_file(path):
         raise MissingError(f"there is no model at {path}", hint="create one with 'streamsvm fit'")
     head = _read_head(path)
@@ -493,7 +530,7 @@ def load(path: Path) -> Model:
 
 
 def _read_head(path: Path) -> bytes:
-    """Return the first bytes of a file, which tell its format."""
+    """Return the first bytes of a file, which identify its format."""
     try:
         with open(open_regular(path, follow=True), "rb") as file:
             return file.read(max(map(len, TEXT_READERS)))
@@ -547,14 +584,14 @@ def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Mo
 
 
 def _is_regression(provenance: object) -> bool:
-    """Return whether the model was fitted with a regression loss: then it has no classes, else as many as its weights tell apart."""
+    """Return whether the model was fitted with a regression loss, so that it has no classes."""
     settings = provenance.get("settings") if isinstance(provenance, dict) else None
     loss = settings.get("loss") if isinstance(settings, dict) else None
     return isinstance(loss, str) and loss in LOSSES and LOSSES[loss]().numeric()
 
 
 def _read_weights(path: Path, tensors: dict[str, Array]) -> Float64:
-    """Return the weights of a file: finite, (problems, features + 1) float64."""
+    """Return the weights of a file, (problems, features + 1) float64. Raises DataError if they are not finite."""
     weights = tensors.get("weights")
     if weights is None or weights.dtype != np.float64 or weights.ndim != 2 or weights.size == 0:
         raise _refuse_content(path)
@@ -564,7 +601,7 @@ def _read_weights(path: Path, tensors: dict[str, Array]) -> Float64:
 
 
 def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array], problems: int) -> Calibration | None:
-    """Return the calibration of a file; None where it has none."""
+    """Return the calibration in a file; None if there is none."""
     if header.get("calibration") is None:
         return None
     try:

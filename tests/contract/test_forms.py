@@ -48,7 +48,7 @@ REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (("elastic net", "elastic net of numbers"), "recomputed from the model"),
         (("on the simplex", "l1 ball"), "has no dual variables to write"),
     ],
-    "liblinear": [(KERNELS, "has no kernels"), (PAIRS, "pairs of classes vote")],
+    "liblinear": [(KERNELS, "has no kernels"), (PAIRS, "votes of a one-vs-one model")],
     "libsvm": [],
     "estimator": [(("one class, margin",), "unexpected keyword argument 'C'")],
 }

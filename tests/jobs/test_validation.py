@@ -92,7 +92,7 @@ def test_validation_error_told_is_that_of_the_model(store: Path, tmp_path: Path,
 )
 def test_validation_score_told_is_that_of_the_model(store: Path, tmp_path: Path, score: str, classes: int) -> None:
     if classes == 3 and score.startswith("cost"):
-        pytest.skip("false positives are those of two classes")
+        pytest.skip("false positives are defined for two classes")
     store, other = store_at(tmp_path / "t", classes=classes), store_at(tmp_path / "v", classes=classes, seed=3)
     settings: dict[str, Any] = {"validation": str(other), "score": score, "C": (1e-4, 0.1), "loss": "logistic"}
     events: list[dict[str, Any]] = []

@@ -166,7 +166,7 @@ def test_model_text_pairs_of_libsvm_vote_here_as_they_do_there(tmp_path: Path, o
     assert np.array_equal(model.predict(X), said)
     damaged = (tmp_path / "theirs").read_text().replace("nr_sv ", "nr_sv 1", 1)
     (tmp_path / "theirs").write_text(damaged)
-    with pytest.raises(sv.DataError, match="nr_sv does not say"):
+    with pytest.raises(sv.DataError, match="nr_sv does not assign"):
         sv.load_model(tmp_path / "theirs")
 
 
@@ -264,7 +264,7 @@ REFUSED = {
     "moved": (
         "libsvm",
         of([[1, 2]], expansion=expansion("sigmoid", {"gamma": 1.0, "coef0": 0.0}, shift=ONES, scale=ONES)),
-        "a sigmoid kernel of LIBSVM cannot undo",
+        "the sigmoid kernel of LIBSVM cannot express",
     ),
 }
 

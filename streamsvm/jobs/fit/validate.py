@@ -37,7 +37,7 @@ from streamsvm.model.measures import (
     RMSE,
     Measure,
     MeasureCounts,
-    says_nothing,
+    uninformative_error_notice,
 )
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
@@ -311,7 +311,7 @@ def majority_class_notice(plan: Plan, training: Training) -> list[str]:
     if not training.validation_state or plan.measure != ERROR:
         return []
     best = training.validation_state[repr(find_best_C(plan, training))]
-    notice = says_nothing(best["score"], best.get("majority"))
+    notice = uninformative_error_notice(best["score"], best.get("majority"))
     return [] if notice is None else [notice]
 
 

@@ -77,7 +77,7 @@ from streamsvm.model.measures import (
     MeasureCounts,
     PredictionTask,
     choose_measure,
-    says_nothing,
+    uninformative_error_notice,
 )
 from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_foreign
 from streamsvm.rows import Float64, Int32, Rows, row_count
@@ -645,7 +645,7 @@ def _notices(job: TuneJob, store: Store, table: Sequence[Score], measure: Measur
     if job.positive is not None:  # one class against all others
         mine = layout.counts[layout.classes.index(job.positive)]
         most = max(mine, layout.rows - mine)
-    nothing = says_nothing(best_of(table, measure).score, 1.0 - most / layout.rows)
+    nothing = uninformative_error_notice(best_of(table, measure).score, 1.0 - most / layout.rows)
     return found if nothing is None else (*found, nothing)
 
 
