@@ -108,8 +108,7 @@ class BlockVisitor:
         visiting = [problem for problem in active if chunk not in problem.problem.held_out]
         for part in self._parts(loaded.chunk.X, visiting):
             using_all_rows = [problem.state for problem in visiting if not problem.problem.kind.selects_rows]
-            if using_all_rows:
-                self.solver.prepare_shared(using_all_rows, part.X)
+            shared = self.solver.prepare_shared(using_all_rows, part.X) if using_all_rows else None
             copies: dict[bytes, RowRecord] | None = {} if len(visiting) > 1 else None
             for problem in visiting:
                 block = block_of(problem.problem, loaded, part, start, reused=len(visiting) > 1)
@@ -123,6 +122,8 @@ class BlockVisitor:
                 if block.places is not None:
                     for name, values in part_values.items():
                         values[block.places] = block.rows[name]
+            if using_all_rows:
+                self.solver.finish_shared(using_all_rows, part.X, shared)
 
     def _parts(self, X: Rows, visiting: Sequence[ActiveProblem]) -> Iterator[FeaturePart]:
         """Return the features of rows in parts; if no problem needs features in this pass, rows without features."""

@@ -144,7 +144,9 @@ class DistributedTrainer(GroupTrainer):
         )
         deadline = time.time() + (self._work_deadline() - time.perf_counter())
         version, drop = self._versions.version, self._versions.drop()
-        pass_input = PassInput(training.passes, states, version, drop, {}, deadline, ending=training.ending)
+        pass_input = PassInput(
+            training.passes, states, version, drop, {}, deadline, ending=training.ending, serialized=True
+        )
         with self.saving_on_cluster_failure(checkpointer):
             result = self._visit_and_close(pass_input, self._make_progress_callback(checkpointer))
         self._in_memory_seconds += result.seconds

@@ -102,6 +102,8 @@ class PassInput(NamedTuple):
     """Moment of the time limit, by ``time.time``, a clock that all machines share."""
     ending: bool = False
     """Whether this pass is the last one."""
+    serialized: bool = False
+    """Whether the states are as they are sent to workers (``state_transfer.serialize``)."""
 
     def update_thresholds(self, solver: AnySolver, states: list[State]) -> None:
         """Update the sampling thresholds from states after visits; ``states`` has the order of ``self.states``."""
@@ -277,7 +279,8 @@ class _GroupVisit:
 
     def __init__(self, group: Group, store: Store, work: Work, pass_input: PassInput) -> None:
         self._group, self._work, self._pass_input = group, work, pass_input
-        self._states = {k: work.solver.part(unpack(state)) for k, state in pass_input.states}
+        part = work.solver.part
+        self._states = {k: part(unpack(state) if pass_input.serialized else state) for k, state in pass_input.states}
         for k, threshold in dict(pass_input.thresholds or {}).items():
             work.solver.set_sampling_threshold(self._states[k], threshold)
         self._row_values = {files.state.name: files.load(group, pass_input.version) for files in work.state_files}

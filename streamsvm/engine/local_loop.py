@@ -164,12 +164,13 @@ class LocalGroupTrainer(GroupTrainer):
         training.passes, training.chunks_visited = training.passes + 1, 0
         training.partials, training.unfinished_pass = [], None
         visitor = BlockVisitor(self._solver, self._fit.work.features)
+        for problem, state in zip(active, result.states, strict=True):
+            for name, value in field_values(problem.state, self._solver.driver_fields).items():
+                setattr(state, name, value)
         visitor.join_gathered(result.states)
         for position, (problem, state) in enumerate(zip(active, result.states, strict=True), 1):
             self._progress.closing(position, len(active))
             run = training.runs[problem.number]
-            for name, value in field_values(run.state, self._solver.driver_fields).items():
-                setattr(state, name, value)
             run.state = state
             with self._count_in_memory_time() as deadline:
                 certificate = visitor.finish(state, deadline)

@@ -71,7 +71,7 @@ LossName: TypeAlias = Literal["hinge", "squared_hinge", "huber", "logistic"]
 RegressionLossName: TypeAlias = Literal["epsilon_insensitive", "squared_epsilon_insensitive", "squared", "pinball"]
 SolverName: TypeAlias = Literal[
     "auto", "dcd", "mpu", "assg", "pegasos", "sgd", "sgd_qn", "active_set", "interior_point", "cutting_plane", "newton",
-    "decomposition", "kernel_active_set", "blended", "fw", "mfw", "swap", "partan",
+    "decomposition", "kernel_active_set", "blended", "fw", "mfw", "swap", "partan", "lbfgs",
 ]  # fmt: skip
 SamplingName: TypeAlias = Literal["auto", "uniform", "leverage", "kmeans++", "greedy"]
 FillingName: TypeAlias = Literal["error", "mean", "zero", "indicator"]

@@ -5,6 +5,7 @@ Linear problems, out of core:
 - ``dcd``: dual coordinate descent, also for multinomial problems; shrinking; CoCoA+; the margin perceptron (MPU)
 - ``stochastic``: SGD, Pegasos and ASSG, and their certificates; ``sgd_qn``: SGD with a diagonal matrix
 - ``newton``: Newton's method; its ``__init__`` lists the modules of the package
+- ``lbfgs``: L-BFGS for many classes and many C, by matrix products
 - ``cutting_plane``: the cutting-plane method (OCAS, BMRM)
 - ``interior_point_out_of_core``: an interior-point method on the rows nearest to the kink (``nearest_rows``)
 - ``interior_point_multinomial``: an interior-point method for multinomial problems in memory
@@ -53,6 +54,7 @@ SOLVERS = Registry(
         "mfw": "streamsvm.solvers.kernel.frank_wolfe:ModifiedFrankWolfe",
         "swap": "streamsvm.solvers.kernel.frank_wolfe:Swap",
         "partan": "streamsvm.solvers.kernel.frank_wolfe:Partan",
+        "lbfgs": "streamsvm.solvers.lbfgs:LBFGS",
     },
 )
 

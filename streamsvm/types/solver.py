@@ -119,6 +119,8 @@ class Cost:
     shared: int = 0
     """Bytes needed once for all problems: rows that all of them keep, and temporary memory while ``finish`` is called
     for one."""
+    shared_per_part: int = 0
+    """Bytes of the sums of one part of a pass that all problems share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,16 +336,20 @@ class Solver(ABC, Generic[S]):
 
     # -- several problems on the same rows
 
-    def prepare_shared(self, states: list[S], X: RowRecord) -> None:
-        """Compute what several problems need of the same rows, before each of them visits the rows. Changes the
-        states.
+    def prepare_shared(self, states: list[S], X: RowRecord) -> Any:
+        """Compute what several problems need of the same rows, before each of them visits the rows; return what
+        ``finish_shared`` gets. Changes the states.
+        """
+
+    def finish_shared(self, states: list[S], X: RowRecord, shared: Any) -> None:
+        """Process the same rows for several problems, after each of them has visited the rows. Changes the states.
+
+        ``shared``: what ``prepare_shared`` has returned.
         """
 
     def join_gathered(self, states: list[S]) -> None:
-        """Keep one shared copy of rows that several states have gathered, before ``finish`` is called for each. Changes
-        the states.
-
-        It only saves memory: the results of ``finish`` are the same to the last bit.
+        """Keep one shared copy of what several states have gathered of the same rows, before ``finish`` is called for
+        each. Changes the states.
         """
 
     def needs_features(self, state: S) -> bool:

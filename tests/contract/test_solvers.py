@@ -43,6 +43,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "assg": [{"batch": 16}],
     "interior_point": [{"kept": 120}],
     "cutting_plane": [{"planes": 24}],
+    "lbfgs": [{"history": 2}],
 }
 
 

@@ -50,6 +50,7 @@ FITS: dict[str, dict[str, Any]] = {
     "pegasos": {"solver": "pegasos", "options": {"batch": 4}},
     "active_set": {"solver": "active_set", "loss": "hinge"},
     "assg": {"solver": "assg", "options": {"rows_per_stage": 70}},
+    "lbfgs": {"solver": "lbfgs", "loss": "squared_hinge", "options": {"history": 3}, "max_passes": 6},
     "nystrom": {"solver": "newton", **NYSTROM},
     "nystrom, rows remade": {"solver": "newton", **NYSTROM, "landmarks": 8 * COLUMNS, "options": {"sample": 100}},
     "nystrom-dcd": {"solver": "dcd", **NYSTROM},

@@ -519,7 +519,19 @@ def _repeating(trial: Trial) -> Trial:
 
 LOSSES = ("hinge", "squared_hinge", "huber", "logistic")
 OF_NUMBERS = ("epsilon_insensitive", "squared_epsilon_insensitive", "squared", "pinball")
-SOLVERS = ("dcd", "newton", "sgd", "sgd_qn", "pegasos", "assg", "active_set", "interior_point", "cutting_plane", "mpu")
+SOLVERS = (
+    "dcd",
+    "newton",
+    "sgd",
+    "sgd_qn",
+    "pegasos",
+    "assg",
+    "active_set",
+    "interior_point",
+    "cutting_plane",
+    "mpu",
+    "lbfgs",
+)
 OF_KERNELS = ("decomposition", "kernel_active_set", "fw", "mfw", "swap", "partan", "blended", "newton", "dcd")
 KERNELS = ("rbf", "laplacian", "polynomial", "sigmoid", "linear")
 AGAIN = 0.25

@@ -451,6 +451,10 @@ def _updates(plan: Plan, training: Training) -> int:
     """Return the maximum number of updates of v: over all passes, or the terms of three sums if the dual variables are
     computed from weights.
     """
+    from streamsvm.solvers.lbfgs import LBFGS, sum_terms
+
+    if isinstance(plan.solver, LBFGS):
+        return 3 * sum_terms(plan.layout)
     if plan.solver.has_dual_witness:
         return 3 * two_sum_terms(plan.layout.rows)
     from streamsvm.solvers.dcd import DualAscent

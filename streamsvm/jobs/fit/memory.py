@@ -42,7 +42,8 @@ def plan_memory(
     if problems[0].kind.selects_rows:
         terms.append(Term("rows of a pair", readers * seen.block_bytes, "copied, of each block"))
     terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
-    if (part := sum(c.per_part for c in costs)) and (groups := len(pass_groups(layout))) > 1:
+    part = sum(c.per_part for c in costs) + max(c.shared_per_part for c in costs)
+    if part and (groups := len(pass_groups(layout))) > 1:
         parts = readers + groups.bit_length()
         terms.append(Term("parts of a pass", parts * part, f"{parts} x {mib(part)}: at work, and waiting to be joined"))
     if request is not None:

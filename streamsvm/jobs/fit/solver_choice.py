@@ -179,7 +179,7 @@ def _keep_dual_variables(solver: AnySolver, name: str) -> AnySolver:
         return solver
     if solver.has_dual_witness:
         return solver.keep_dual_point()
-    hint = "--dual goes with --solver dcd, newton or interior_point"
+    hint = "--dual goes with --solver dcd, newton, interior_point or lbfgs"
     raise UsageError(f"solver '{name}' has no dual variables to write", hint=hint)
 
 

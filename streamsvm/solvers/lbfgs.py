@@ -1,0 +1,521 @@
+"""L-BFGS for smooth losses out of core: many classes and many C in the same passes, by matrix products.
+
+    P(w) = 1/2 ||w||^2 + C sum_i s_i l(m_i),      g = grad P(w) = w - v,      v = sum_i a_i y_i x_i,  a_i = -C_i l'(m_i)
+
+*Given* rows x_i (p components, the constant feature included), their targets and weights. *Changed*: w, and the steps
+remembered of the way to it. Every pass evaluates one point of each problem. By the equality of Fenchel and Young the
+slopes there are a dual point with
+
+    P(w) - D(a) = 1/2 ||g||^2,
+
+so that every pass certifies without further work; D is taken at the best multiple of a (``Regularizer.bounds``). The
+gap stays far above P - P* until late, because directions of large curvature count in ||g||^2 with that curvature.
+
+**One eigenbasis.** The Hessian is I + C X' diag(s l'') X. The first pass also sums X'X = V diag(l) V', which all
+classes and all C share, and L-BFGS (Nocedal, Math. Comp. 35, 1980) begins every direction with
+
+    M^-1 = gamma V diag(1 / (1 + C h l)) V',       gamma = s'd / d'M^-1 d of the last step s and change of gradient d.
+
+h stands for the second derivatives of the rows: the largest one the loss has (Boehning, Ann. Inst. Statist. Math. 44,
+1992, for the logistic loss) for the first ``BOUND_STEPS`` steps, later their mean at the point, sum_i s_i l''(m_i) / n:
+the bound keeps first steps short, where the mean at w = 0 overshoots, and the mean follows which rows still count. All
+vectors that L-BFGS keeps are in the coordinates of V, where M is diagonal: a pass costs a problem two products with V.
+Columns that are far from 0 or correlated cost no passes. With more than ``MAX_BASIS`` components, l is the diagonal of
+X'X and V = I.
+
+**Steps** are accepted if P falls by ``DECREASE`` of what the slope promises, up to rounding; otherwise the next pass
+tries the minimum of the parabola through both values and the slope (Dennis and Schnabel, section 6.3.2). Each problem
+has its own steps, and leaves the passes when it is done.
+
+**Products.** Decision values of all problems that see the same rows are one matrix product, and so are the sums v, in
+the same blocks for any number of threads. They are float32 while the gap is large: a step needs no more. What is
+certified is evaluated in float64: the pass after which the gap is expected to be small enough, judged by how it fell
+in the last one, the first pass from given weights, and every pass of small problems and of small tolerances. Only these
+certificates are exact, and the solution is the best point of these passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from streamsvm.aliases import Array, RowRecord
+from streamsvm.class_tags import saved_as
+from streamsvm.compute import threading
+from streamsvm.compute.blocks import operators
+from streamsvm.compute.passes.certificate import RowLoss
+from streamsvm.compute.passes.newton import slopes_pass, squares
+from streamsvm.config.options import Bounds, Option
+from streamsvm.errors import DefectError
+from streamsvm.rows import Dense, Float64
+from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_to_sum, slopes_at
+from streamsvm.types import (
+    Block,
+    Certificate,
+    Cost,
+    Layout,
+    LinearSolution,
+    LossRequirement,
+    Problem,
+    Solver,
+)
+from streamsvm.types.state import DriverOnly, FirstPassTotal, Total, clear_totals, find_driver_fields
+
+STEPS, MANY_STEPS, FEW_STEPS = 10, 30, 4
+"""Number of steps remembered: by default, where that is cheap, and at least."""
+CHEAP_BYTES = 4 << 20
+"""MANY_STEPS are remembered if a problem needs at most this memory for them."""
+BOUND_STEPS = 3
+"""Number of first steps for which h is the largest second derivative of the loss."""
+LEAST_CURVATURE = 1e-6
+"""Least h relative to the largest second derivative, for points at which hardly any row has a curvature."""
+DECREASE = 1e-4
+"""A step is accepted if P falls by this fraction of the decrease that the slope promises."""
+SHORTEST, LONGEST = 0.1, 0.5
+"""Bounds of the factor by which a step that was not accepted is shortened."""
+NOISE, FLOAT32_NOISE = 1e-13, 1e-7
+"""Relative rounding error of P that is allowed for when a step is accepted: in float64, and in float32."""
+FLOAT32_TOLERANCE = 1e-5
+"""Tolerance below which every pass is in float64: gradients in float32 are too inaccurate."""
+FLOAT32_WORK = 1 << 20
+"""Number of multiplications of a pass below which every pass is in float64."""
+LEAST_PRODUCT = 1e-12
+"""A step is remembered if s'd is more than this fraction of d'd / (largest curvature), of which it is 1 or more without
+rounding."""
+MAX_TRIALS = 20
+"""Maximum number of steps in a row that are not accepted, before the history is dropped; twice in a row: the end."""
+MAX_BASIS = 4096
+"""Largest number of components for which X'X is summed and factorized."""
+BASIS_MATRICES = 6
+"""Number of (p, p) float64 matrices in memory while X'X is factorized."""
+ROWS_PER_PRODUCT = 2048
+"""Number of rows that are converted to float64 at the same time."""
+
+
+@saved_as("lbfgs.basis")
+class Basis(NamedTuple):
+    """The eigenvalues and eigenvectors of X'X; or its diagonal, with unit vectors."""
+
+    values: Float64
+    """l, (p,)."""
+    vectors: Float64 | None
+    """V, (p, p); None: V = I."""
+
+    def coordinates(self, W: Float64) -> Float64:
+        """Return W V, (q, p)."""
+        return W if self.vectors is None else W @ self.vectors
+
+    def weights(self, U: Float64) -> Float64:
+        """Return U V', (q, p)."""
+        return U if self.vectors is None else U @ self.vectors.T
+
+
+def factorize(gram: Float64) -> Basis:
+    """Return the eigenbasis of X'X (p, p), or the basis of unit vectors for its diagonal (p,)."""
+    if gram.ndim == 1:
+        return Basis(gram, None)
+    values, vectors = np.linalg.eigh(gram)
+    return Basis(np.maximum(values, 0.0), np.ascontiguousarray(vectors))
+
+
+@saved_as("lbfgs.step")
+class Step(NamedTuple):
+    """A step that was accepted, in the coordinates of the basis."""
+
+    s: Float64
+    """(q, p) the step."""
+    d: Float64
+    """(q, p) the change of the gradient."""
+    product: float
+    """s'd > 0."""
+
+
+@saved_as("lbfgs.search")
+@dataclass(slots=True)
+class Search:
+    """What L-BFGS knows of its accepted point, the step under way, and the steps before. Vectors are (q, p) float64."""
+
+    primal: float
+    """P of the accepted point."""
+    noise: float
+    """Bound of the rounding error of ``primal``."""
+    gap: float
+    """The relative gap there."""
+    gradient: Float64
+    """The gradient there, in the coordinates of the basis."""
+    curvature: Float64
+    """(q,) h there."""
+    direction: Float64
+    """The direction of the step under way, in these coordinates."""
+    length: float = 1.0
+    """The length of the step under way, in multiples of ``direction``."""
+    slope: float = 0.0
+    """The derivative of P along ``direction`` at the accepted point."""
+    steps: list[Step] = field(default_factory=list)
+    """The last steps, oldest first."""
+    count: int = 0
+    """Number of accepted steps."""
+    failed: int = 0
+    """Number of steps in a row that were not accepted."""
+    stuck: bool = False
+    """Whether no step is accepted even without history: P falls by less than its rounding error."""
+
+
+@saved_as("lbfgs.best")
+class Best(NamedTuple):
+    """The point with the least P, and the point with the largest D, of the passes in float64."""
+
+    primal: float
+    weights: Float64
+    """(components,) with that P."""
+    dual: float
+    dual_point: DualPoint
+    """The dual point with that D."""
+
+
+@saved_as("lbfgs.state")
+@dataclass(slots=True)
+class LBFGSState:
+    """The state of ``LBFGS``. q: number of decision functions of a problem; p = columns + 1."""
+
+    problem: Problem
+    accepted: Float64
+    """(q, p) the point from which the step under way begins."""
+    point: Float64
+    """(q, p) the weights that the pass evaluates: the end of that step, or ``accepted`` itself."""
+    v: Total[Float64]
+    """(q, p) sum_i a_i y_i x_i over the rows visited in this pass."""
+    curvature: Total[Float64]
+    """(q,) sum_i s_i l''(m_i) over these rows."""
+    is_step: bool = False
+    """Whether ``point`` is the end of a step; else it is ``accepted``."""
+    sums: Total[Sums] = NO_SUMS
+    """Sums of losses and of dual terms over these rows."""
+    precise: bool = True
+    """Whether this pass is in float64."""
+    passes: int = 0
+    """Number of completed passes."""
+    gram: FirstPassTotal[Float64 | None] = None
+    """(p, p) X'X, or its diagonal (p,), for the first of the problems with the same rows; else None."""
+    basis: DriverOnly[Basis | None] = None
+    """The basis, which problems with the same rows share; None before the first pass is closed."""
+    search: DriverOnly[Search | None] = None
+    """What L-BFGS knows; None before the first pass is closed."""
+    best: Best | None = None
+    """The best points of passes in float64."""
+    product: Array | None = None
+    """(n,) while a block is visited with other problems: its decision values, then its slopes."""
+    in_company: bool = False
+    """Whether other problems, or this one for them, add the block to X'X."""
+
+
+@dataclass(frozen=True, slots=True)
+class LBFGS(Solver[LBFGSState]):
+    """L-BFGS in the eigenbasis of X'X; all classes and all C in the same matrix products."""
+
+    history: Annotated[
+        int | None,
+        Option(
+            "Number of steps remembered.",
+            bounds=Bounds(least=1),
+            default=f"{STEPS}; {MANY_STEPS} where they take little memory",
+        ),
+    ] = None
+    losses: ClassVar[LossRequirement] = LossRequirement(smooth=True)
+    has_candidates: ClassVar[bool] = True
+    warm_start: ClassVar[bool] = True
+    has_dual_witness: ClassVar[bool] = True
+
+    @property
+    def driver_fields(self) -> tuple[str, ...]:
+        """The basis and the history, which no visit reads."""
+        return find_driver_fields(LBFGSState)
+
+    def steps_kept(self, problem: Problem) -> int:
+        """Return the number of steps remembered."""
+        if self.history is not None:
+            return self.history
+        return MANY_STEPS if 16 * MANY_STEPS * problem.components <= CHEAP_BYTES else STEPS
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Return the bytes of the remembered steps and of vectors of weights; once for all problems, those of the basis
+        and of the rows of a product.
+        """
+        p = problem.columns + 1
+        matrix = 8 * p * p if p <= MAX_BASIS else 8 * p
+        vectors = 2 * (self.steps_kept(problem) + 1) + 10
+        threads = threading.threads()
+        rows = threads * (8 * min(ROWS_PER_PRODUCT, layout.largest_chunk) * p + 48 * layout.largest_chunk)
+        gram = operators.gram_bytes(p, entry=layout.entry_bytes) if p <= MAX_BASIS else 0
+        return Cost(
+            fixed=8 * vectors * problem.components,
+            per_block_row=8,
+            per_part=8 * problem.components,
+            shared=BASIS_MATRICES * matrix + threads * gram + rows,
+            shared_per_part=matrix,
+        )
+
+    def start(self, problem: Problem) -> LBFGSState:
+        """Return the state at w = 0, or at the start weights. The first pass evaluates this point."""
+        point = problem.first_weights()[None, :]
+        precise = problem.warm is not None or _needs_float64(problem)
+        return LBFGSState(problem, point, point, np.zeros_like(point), np.zeros(1), precise=precise)
+
+    # -- a pass
+
+    def prepare_shared(self, states: list[LBFGSState], X: RowRecord) -> dict[bool, Array]:
+        """Compute the decision values of the rows for all problems, and add the rows to X'X in the first pass.
+
+        Returns them as (problems, n) of the problems in float32 and of those in float64.
+        """
+        products: dict[bool, Array] = {}
+        for precise in {state.precise for state in states}:
+            together = [state for state in states if state.precise == precise]
+            products[precise] = multiply(X, np.concatenate([state.point for state in together]), precise=precise)
+            for state, product in zip(together, products[precise], strict=True):
+                state.product = product
+        known: set[tuple[int, ...]] = set()
+        for state in states:
+            state.in_company = True
+            if state.passes == 0 and state.problem.held_out not in known:
+                known.add(state.problem.held_out)
+                state.gram = add_to_sum(state.gram, sum_squares(X, state.problem.columns))
+        return products
+
+    def visit(self, state: LBFGSState, block: Block) -> None:
+        """Add the block to the sums at the point. With other problems, ``finish_shared`` adds it to v."""
+        problem, rows = state.problem, len(block.y)
+        if state.passes == 0 and not state.in_company:
+            state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
+        f = np.empty(rows)
+        f[:] = multiply(block.X, state.point, precise=True)[0] if state.product is None else state.product
+        slopes, curvatures = np.empty(rows), np.empty(rows)
+        cost = RowLoss(problem.C, problem.loss, problem.loss)
+        state.sums = state.sums.plus(slopes_pass(block.y, block.s, f, cost, slopes, curvatures))
+        state.curvature += curvatures.sum() / problem.C
+        if state.product is None:
+            state.v += sum_products(block.X, slopes[None, :], problem.columns, precise=True)
+        else:
+            state.product[:] = slopes
+
+    def finish_shared(self, states: list[LBFGSState], X: RowRecord, shared: dict[bool, Array]) -> None:
+        """Add the rows to v of all problems. ``shared``: the decision values, in whose place visits have put slopes."""
+        for precise, slopes in shared.items():
+            together = [state for state in states if state.precise == precise]
+            sums = sum_products(X, slopes, together[0].problem.columns, precise=precise)
+            for state, v in zip(together, sums, strict=True):
+                state.v += v
+        for state in states:
+            state.product, state.in_company = None, False
+
+    def join_gathered(self, states: list[LBFGSState]) -> None:
+        """Factorize X'X once for all problems with the same rows."""
+        known: dict[tuple[int, ...], Basis] = {}
+        for state in states:
+            if state.passes == 0 and state.gram is not None and state.problem.held_out not in known:
+                known[state.problem.held_out] = factorize(state.gram)
+        for state in states:
+            if state.passes == 0:
+                state.basis, state.gram = known.get(state.problem.held_out), None
+
+    def finish(self, state: LBFGSState) -> Certificate:
+        """Compute P and D at the point; accept or shorten the step to it; choose the next point."""
+        problem, precise = state.problem, state.precise
+        if state.basis is None:  # the problem was visited alone
+            state.basis = factorize(np.ones(problem.columns + 1) if state.gram is None else state.gram)
+            state.gram = None
+        w, v = state.point.ravel(), state.v.ravel()
+        losses, _, linear, quadratic = state.sums
+        value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v)
+        primal, gradient = value + losses, state.basis.coordinates(state.point - state.v)
+        gap = (primal - dual) / abs(primal) if primal else 0.0
+        state.passes += 1
+        if precise:
+            _keep_best(state, primal, dual, DualPoint(w, 0.0, scale))
+        search = state.search if state.is_step else None
+        facts = {"step": 0.0 if search is None else search.length}
+        noise = (NOISE if precise else FLOAT32_NOISE) * abs(primal)
+        before = None if state.search is None else state.search.gap
+        if search is not None and not _has_fallen(search, primal, noise):
+            self._shorten_step(state, search, primal)
+        else:
+            self._accept(state, Search(primal, noise, gap, gradient, state.curvature / problem.rows, gradient))
+        assert state.search is not None
+        expected = state.search.gap * min(1.0, state.search.gap / before) if before else state.search.gap
+        state.precise = _needs_float64(problem) or expected <= problem.tolerance or state.search.failed > 1
+        clear_totals(state)
+        if not precise or state.best is None:
+            return Certificate(primal, dual, exact=False, facts=facts)
+        return Certificate(state.best.primal, state.best.dual, final=state.search.stuck, facts=facts)
+
+    def _accept(self, state: LBFGSState, search: Search) -> None:
+        """Take the evaluated point, remember the step to it, and begin the next step from it."""
+        before, problem, basis = state.search, state.problem, state.basis
+        assert basis is not None
+        if before is not None:
+            search.steps, search.count = before.steps, before.count
+            if state.is_step:
+                step, change = before.length * before.direction, search.gradient - before.gradient
+                product, square = float(np.vdot(step, change)), float(np.vdot(change, change))
+                largest = 1.0 + problem.C * _bound(problem) * float(basis.values.max())
+                if product * largest > LEAST_PRODUCT * square:
+                    search.steps = [*search.steps, Step(step, change, product)][-self.steps_kept(problem) :]
+                search.count += 1
+        state.accepted, state.search = state.point, search
+        _begin_step(state, search)
+
+    @staticmethod
+    def _shorten_step(state: LBFGSState, search: Search, primal: float) -> None:
+        """Shorten the step under way; drop the history if many steps were not accepted."""
+        promised = search.length * search.slope
+        shorter = -0.5 * promised / max(primal - search.primal - promised, 1e-300)
+        search.length *= min(max(shorter, SHORTEST), LONGEST)
+        search.failed += 1
+        if search.failed < MAX_TRIALS:
+            _set_point(state, search)
+            return
+        search.stuck, search.steps, search.failed = not search.steps, [], 0
+        _begin_step(state, search)
+
+    def certify(self, state: LBFGSState) -> None:
+        """Make the pass an evaluation of the accepted point in float64."""
+        state.point, state.is_step, state.precise = state.accepted, False, True
+
+    # -- answers
+
+    def candidate(self, state: LBFGSState) -> Float64:
+        """Return the accepted point."""
+        return state.problem.kind.shape(state.accepted.ravel().copy())
+
+    def solution(self, state: LBFGSState) -> LinearSolution:
+        """Return the point with the least P among those evaluated in float64. Raises DefectError if there is none."""
+        if state.best is None:
+            raise DefectError("no pass was made in float64, so that there is no exact certificate")
+        return LinearSolution(state.problem.kind.shape(state.best.weights.copy()), state.problem.bias)
+
+    def dual_values(self, state: LBFGSState, block: Block) -> Float64 | None:
+        """Return the dual variables (n,) with the largest D: the slopes at a point."""
+        return None if state.best is None else slopes_at(state.problem, state.best.dual_point, block)
+
+    def keep_dual_point(self) -> LBFGS:
+        """Return the solver itself, because its bound is always that of slopes."""
+        return self
+
+    # -- memory
+
+    def shrink_memory(self, problem: Problem, asked: Any) -> LBFGS | None:
+        """Return the solver with fewer remembered steps."""
+        kept = self.steps_kept(problem)
+        if "history" in asked or kept <= FEW_STEPS:
+            return None
+        return LBFGS(STEPS if kept > STEPS else FEW_STEPS)
+
+    def memory_settings(self) -> dict[str, int | None]:
+        """Return the number of remembered steps."""
+        return {"history": self.history}
+
+
+def _needs_float64(problem: Problem) -> bool:
+    """Return whether every pass is in float64."""
+    return problem.tolerance < FLOAT32_TOLERANCE or problem.rows * problem.components < FLOAT32_WORK
+
+
+def _bound(problem: Problem) -> float:
+    """Return the largest second derivative of the loss."""
+    return 1.0 / problem.loss.curvature(1.0)
+
+
+def _has_fallen(search: Search, primal: float, noise: float) -> bool:
+    """Return whether P has fallen by enough of what the slope promised; False if it is not a number."""
+    return primal <= search.primal + DECREASE * search.length * search.slope + max(noise, search.noise)
+
+
+def _keep_best(state: LBFGSState, primal: float, dual: float, point: DualPoint) -> None:
+    """Keep the point of a pass in float64 if it has the least P or the largest D."""
+    best = state.best or Best(np.inf, point.w, -np.inf, point)
+    if primal < best.primal:
+        best = best._replace(primal=primal, weights=point.w)
+    state.best = best._replace(dual=dual, dual_point=point) if dual > best.dual else best
+
+
+def _begin_step(state: LBFGSState, search: Search) -> None:
+    """Set the direction from the accepted point, by the two loops of L-BFGS, and the next point to evaluate."""
+    problem, basis, bound = state.problem, state.basis, _bound(state.problem)
+    assert basis is not None
+    h = np.maximum(search.curvature, LEAST_CURVATURE * bound)
+    if search.count < BOUND_STEPS:
+        h = np.full_like(h, bound)
+    inverse = 1.0 / (1.0 + problem.C * h[:, None] * basis.values)
+    q, factors = search.gradient.copy(), []
+    for s, d, product in reversed(search.steps):
+        factors.append(float(np.vdot(s, q)) / product)
+        q -= factors[-1] * d
+    if search.steps:
+        _, d, product = search.steps[-1]
+        inverse *= product / float(np.vdot(d, inverse * d))
+    q *= inverse
+    for (s, d, product), factor in zip(search.steps, reversed(factors), strict=True):
+        q += (factor - float(np.vdot(d, q)) / product) * s
+    search.direction, search.length = -q, 1.0
+    search.slope = float(np.vdot(search.direction, search.gradient))
+    _set_point(state, search)
+
+
+def _set_point(state: LBFGSState, search: Search) -> None:
+    """Set the next point to evaluate: the end of the step under way."""
+    assert state.basis is not None
+    state.point, state.is_step = state.accepted + state.basis.weights(search.length * search.direction), True
+
+
+def multiply(X: RowRecord, W: Float64, *, precise: bool) -> Array:
+    """Return the decision values W X' (q, n) for weights W (q, p), float64 if ``precise``."""
+    if not isinstance(X, Dense):
+        return np.ascontiguousarray(operators.margins(X, W.T).T)
+    values = X.values
+    dtype = np.float64 if precise else values.dtype
+    columns, found = W[:, :-1].astype(dtype), np.empty((len(W), len(values)), dtype)
+    if not W.any():
+        found[:] = 0.0
+        return found
+    for part in parts_of(values, dtype):
+        np.matmul(columns, values[part].astype(dtype, copy=False).T, out=found[:, part])
+    found += (X.bias * W[:, -1:]).astype(dtype)
+    return found
+
+
+def sum_products(X: RowRecord, A: Array, columns: int, *, precise: bool) -> Float64:
+    """Return A X (q, p), the sums of the rows weighted by A (q, n); the products are float64 if ``precise``."""
+    if not isinstance(X, Dense):
+        return operators.adjoint(X, A.T.astype(np.float64), columns).T
+    values = X.values
+    dtype = np.float64 if precise else values.dtype
+    found = np.zeros((len(A), columns + 1))
+    for part in parts_of(values, dtype):
+        found[:, :-1] += A[:, part].astype(dtype, copy=False) @ values[part].astype(dtype, copy=False)
+    found[:, -1] = X.bias * A.sum(axis=1, dtype=np.float64)
+    return found
+
+
+def sum_terms(layout: Layout) -> int:
+    """Return T of v (``solvers.rounding``): the largest number of additions behind a component of a sum of all rows. A
+    product adds up the rows of at most a chunk; its results are added to those of other products.
+    """
+    return layout.largest_chunk + layout.rows // ROWS_PER_PRODUCT + 2 * len(layout.chunks)
+
+
+def parts_of(values: Array, dtype: Any) -> Sequence[slice]:
+    """Return the parts of the rows that are multiplied together: all of them, or few where they are converted."""
+    if values.dtype == dtype:
+        return [slice(0, len(values))]
+    return [slice(start, start + ROWS_PER_PRODUCT) for start in range(0, len(values), ROWS_PER_PRODUCT)]
+
+
+def sum_squares(X: RowRecord, columns: int) -> Float64:
+    """Return X'X (p, p); its diagonal (p,) with more than MAX_BASIS components."""
+    rows = operators.shape(X, columns)[0]
+    if columns + 1 > MAX_BASIS:
+        return squares(X, np.ones(rows), columns)
+    return operators.gram(X, np.ones(rows), columns)
