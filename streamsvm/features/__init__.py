@@ -1,8 +1,9 @@
-"""MAPS: a raw block to a block of features. A map is part of the model, so that prediction cannot forget it.
+"""Feature maps: from blocks of stored rows to blocks of features. A model contains its map, so that prediction applies
+it.
 
-scaling    standardization, centering, gamma
-landmarks  which rows become landmarks
+scaling    standardization, centering, and the rules for gamma
+landmarks  selection of the rows that become landmarks
 nystrom    the map to Nystrom features
-expansion  sums of kernel values k(x, z_j), as models hold them
-mapfile    a map beside the embedding it made
+expansion  kernel expansions sum_j b_j k(x, z_j), as part of a model
+mapfile    the file of a map, stored with the features that it computed
 """

@@ -1,4 +1,6 @@
-"""Expansions, the basis of a kernel machine: k(x, z_j) for points z_j and rows as they are stored, as data and how to apply it."""
+"""Kernel expansions: the points z_j of a kernel model, and its decision values sum_j b_j k(x, z_j) for stored rows
+x.
+"""
 
 from __future__ import annotations
 
@@ -22,48 +24,53 @@ from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_sl
 TILE_ROWS = 256
 TILE_POINTS = 2048
 DENSE_BYTES = 32 << 20
-"""Bytes of the points that are made dense at a time."""
+"""Largest number of bytes of points that are converted to dense rows at a time."""
 WORKING_BYTES = 3 * DENSE_BYTES + 8 * TILE_ROWS * TILE_POINTS
-"""Bytes of applying any expansion on one thread, at most, beside its arguments and its own copy of a tile of rows."""
+"""Upper bound of the bytes that applying an expansion allocates on one thread, without its arguments and its copy of a
+tile of rows."""
 
 
 def points_at_a_time(columns: int) -> int:
-    """Return how many points with this many columns are made dense at a time."""
+    """Return the number of points with ``columns`` columns that are converted to dense rows at a time."""
     return max(1, min(TILE_POINTS, DENSE_BYTES // (8 * columns)))
 
 
 def expansion_bytes(columns: int) -> int:
-    """Return the bytes of applying an expansion on rows of this many columns, on all threads."""
+    """Return the bytes that applying an expansion to rows with ``columns`` columns allocates, on all threads."""
     return 3 * 8 * columns * points_at_a_time(columns) + threads() * 8 * TILE_ROWS * TILE_POINTS
 
 
 @dataclass(frozen=True, slots=True)
 class Expansion:
-    """Points in the space the kernel sees, and the way there from stored rows: x -> (x - shift) scale, if any."""
+    """The kernel and its points. The kernel is applied to stored rows x, or to (x - shift) scale if ``scale`` is
+    given.
+    """
 
     kernel: str
     """The name of the kernel in ``kernels.KERNELS``."""
     parameters: dict[str, float]
-    """The kernel's parameters by name, gamma among them where it has one."""
+    """The parameters of the kernel by name, such as gamma."""
     points: Rows
-    """Landmarks or support rows, dense or CSR."""
+    """Landmarks or support rows after shift and scale, dense or CSR."""
     columns: int
-    """Columns d of a stored row: dense rows with another number of them are refused, sparse ones with an index beyond."""
+    """Number d of columns of stored rows. Dense rows with another number, and sparse rows with a larger index, are
+    refused."""
     shift: Float32 | None = None
-    """(d,) subtracted from each column of a stored row; None where ``scale`` is None."""
+    """(d,) subtracted from the columns of stored rows; None if ``scale`` is None."""
     scale: Float32 | None = None
-    """(d,) the factor of each column then; None: the kernel sees rows as they are stored."""
+    """(d,) factors of the columns after the shift; None: the kernel is applied to rows as they are stored."""
 
     @property
     def _width(self) -> int:
-        """Points that are made dense at a time."""
+        """Number of points that are converted to dense rows at a time."""
         return min(row_count(self.points), points_at_a_time(self.columns))
 
     def decision(self, X: Rows, weights: Float64, out: Float64, *, exact: bool = False) -> None:
-        """Changes ``out`` (n, k): weights[k, :-1] . k(x) + weights[k, -1] for stored rows, which stay as they are.
+        """Write weights[k, :-1] . k(x) + weights[k, -1] to ``out`` (n, k) for stored rows ``X``, which are not changed.
 
-        ``exact``: dense rows in float64 also where float32 would do. The order in which BLAS adds up a product depends on where a
-        row lies in its block, which in float32 changes the seventh digit.
+        ``exact``: compute kernel values of dense rows in float64 even if float32 is accurate enough. BLAS adds up the
+        terms of a product in an order that depends on the position of the row in its block; in float32 this changes the
+        seventh digit.
         """
         self._check(X)
         out[:] = weights[:, -1]
@@ -97,7 +104,7 @@ class Expansion:
         in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * points.size))
 
     def _apply_scaling(self, X: Rows) -> Rows:
-        """Return a copy of the rows as the kernel sees them."""
+        """Return (x - shift) scale for each row in new arrays; without a scale, the rows themselves."""
         if self.scale is None or self.shift is None:
             return X
         if isinstance(X, Dense):
@@ -120,7 +127,7 @@ class Expansion:
             )
 
     def header(self) -> dict[str, Any]:
-        """Return all that is not an array, as plain JSON."""
+        """Return everything except the arrays, as plain JSON."""
         return {"kernel": self.kernel, "parameters": self.parameters, "columns": self.columns}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -136,7 +143,11 @@ class Expansion:
 
 
 def make_expansion(points: Rows, record: Any, columns: int, inner: Raw | Standardized) -> Expansion:
-    """Return the expansion on points that are given as the kernel sees them, through ``inner``."""
+    """Return the expansion with the given kernel and points.
+
+    ``record``: the kernel, a record of ``kernels``. ``points``: rows to which ``inner``, the map that precedes the
+    kernel, has been applied already.
+    """
     name = next(name for name in KERNELS if KERNELS[name] is type(record))
     parameters = {key: float(value) for key, value in record._asdict().items()}
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
@@ -144,7 +155,9 @@ def make_expansion(points: Rows, record: Any, columns: int, inner: Raw | Standar
 
 
 def decode_expansion(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Expansion:
-    """Return the expansion of ``header`` and ``tensors``. Raises DataError, KeyError, TypeError where they are of none."""
+    """Return the expansion in ``header`` and ``tensors``. Raises DataError, KeyError, TypeError if they do not describe
+    one.
+    """
     name, columns = str(header["kernel"]), header["columns"]
     parameters = {str(key): float(value) for key, value in header["parameters"].items()}
     kernel = KERNELS[name](**parameters)
@@ -160,21 +173,23 @@ def decode_expansion(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -
 
 
 def _array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Return a tensor after checking its type, its shape (-1: any) and that it is finite."""
+    """Return the array ``name``. Raises DataError if its type or shape differs (-1: any length), or if it is not
+    finite.
+    """
     array = tensors[name]
     fits = len(shape) == array.ndim and all(want in (-1, got) for want, got in zip(shape, array.shape, strict=True))
     if array.dtype != dtype or not fits or not np.isfinite(array).all():
-        raise DataError(f"'{name}' is not what it must be")
+        raise DataError(f"the array '{name}' has a wrong type or shape, or values that are not finite")
     return array
 
 
 def _sparse(tensors: dict[str, NDArray[Any]], columns: int) -> CSR:
-    """Return CSR points after checking every index, which compiled passes do not."""
+    """Return CSR points. Raises DataError if an index is out of range; compiled passes do not check indices."""
     data = _array(tensors, "points.data", np.float32, (-1,))
     indices = _array(tensors, "points.indices", np.int32, (len(data),))
     indptr = _array(tensors, "points.indptr", np.int64, (-1,))
-    inside = len(data) == 0 or (indices.min() >= 0 and indices.max() < columns)
-    rising = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(data) and bool((np.diff(indptr) >= 0).all())
-    if not (inside and rising):
+    in_range = len(data) == 0 or (indices.min() >= 0 and indices.max() < columns)
+    is_ascending = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(data) and bool((np.diff(indptr) >= 0).all())
+    if not (in_range and is_ascending):
         raise DataError("the points are not usable")
     return CSR(data, indices, indptr)

@@ -1,4 +1,6 @@
-"""A projection as a file beside the embedding it made: safetensors arrays, checked against a sha256 kept elsewhere."""
+"""The file of a Nystrom map, stored with the features that it computed: safetensors arrays, verified by a sha256 that
+the store of the features contains.
+"""
 
 from __future__ import annotations
 
@@ -24,11 +26,11 @@ from streamsvm.rows import Dense
 
 FILE = "map.safetensors"
 MAX_BYTES = 1 << 40
-"""Bytes of the largest file that is read; its memory is part of the plan of the job that reads it."""
+"""Size in bytes of the largest file that is read. The memory plan of the job that reads it counts its size."""
 
 
 def write_map(directory: Path, projection: Projection) -> str:
-    """Write the file durably; returns its sha256. Raises StorageError."""
+    """Write the file durably and return its sha256. Raises StorageError."""
     expansion = projection.expansion
     tensors = expansion.tensors() | {"W": np.ascontiguousarray(projection.W)}
     digest = hashlib.sha256()
@@ -37,14 +39,14 @@ def write_map(directory: Path, projection: Projection) -> str:
 
 
 def _hash_pieces(tensors: Mapping[str, NDArray[Any]], header: dict[str, Any], digest: hashlib._Hash) -> Iterator[Any]:
-    """Yield the pieces of the file, and add each to the digest."""
+    """Yield the pieces of the file, and update the digest with each."""
     for piece in pieces(tensors, {"expansion": json.dumps(header, sort_keys=True)}):
         digest.update(piece)
         yield piece
 
 
 def read_map(directory: Path, sha256: str) -> Projection:
-    """Read and verify the file. Raises DataError."""
+    """Return the map in the file. Raises DataError if the file is missing or its sha256 differs."""
     path = directory / FILE
     try:
         raw = read_whole(path, MAX_BYTES)

@@ -1,12 +1,12 @@
 """Nystrom features: phi(x) = W' k(x) with k(x)_j = k(x, z_j) for landmarks z_1 .. z_m.
 
-K_mm = U S U', W = U_r S_r^-1/2, so that phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
-phi reproduces K_mm up to the eigenvalues left out, the smallest. K_mm is formed and factorized in float64; W is float32
-and from then on *is* the map. A linear solution w of the features is a kernel machine with the coefficients b = W w:
-prediction costs m, not m r.
+With K_mm = U S U' and W = U_r S_r^-1/2, phi(x).phi(z) is the projection of the kernel onto the span of the landmarks:
+phi reproduces K_mm except for the smallest eigenvalues, which are dropped. K_mm is computed and factorized in float64.
+W is then rounded to float32; the rounded W defines the map. A linear function w of the features is a kernel expansion
+with the coefficients b = W w, so that a prediction takes m operations instead of m r.
 
-``Projection`` is the map as data; ``Nystrom`` makes features of raw blocks, part by part in buffers of its own; ``Embedded`` reads
-features that were stored.
+``Projection`` contains the arrays of the map. ``Nystrom`` computes features of blocks of stored rows, part by part, in
+its own buffers. ``Embedded`` stands for features that are stored already.
 """
 
 from __future__ import annotations
@@ -38,65 +38,69 @@ from streamsvm.rows import Dense, Float32, Reach, Rows, row_count, row_slice
 from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 PART_BYTES = 16 << 20
-"""Bytes of kernel values at a time: more would leave the cache, fewer would pay for W w too often."""
+"""Bytes of kernel values that are computed at a time. More would not fit in the cache; with fewer, W w would be
+computed too often."""
 STRIPS, MIN_STRIP_ROWS = 4, 256
-"""Strips of a part, each a product of its own, and the rows of one at least. Idle threads take them where groups are few or a pass
-is at its end."""
+"""Number of strips of a part, each multiplied separately, and the minimum number of rows of a strip. Threads that have
+no group of chunks take over strips."""
 
 
 def part_rows(landmarks: int) -> int:
-    """Return the rows of a block that are mapped at a time, in float64 half as many.
+    """Return the number of rows of a block that are mapped at a time in float32; in float64 it is half as many.
 
-    They depend on the landmarks alone, and so do results.
+    The number depends only on the number of landmarks, so that results do not depend on the machine.
     """
     return max(256, min(8192, PART_BYTES // (4 * landmarks) // 256 * 256))
 
 
 def map_bytes(landmarks: int, rank: int, *, factored: bool) -> int:
-    """Return the bytes the map holds for the rows at hand: kernel values, and features or the chosen rows of a Gram matrix."""
+    """Return the bytes of the map's buffers: kernel values, and features (or for factored pairs, selected rows of a
+    Gram matrix).
+    """
     rows = part_rows(landmarks)
     return 4 * rows * landmarks + (4 * TILE * landmarks if factored else 4 * rows * rank)
 
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The landmarks, in the space the kernel sees, the way there from stored rows, and W."""
+    """The arrays of the map: the landmarks and W, with the kernel and the map that precedes it."""
 
     kernel: Any
-    """A record of ``kernels.py``."""
+    """A record of ``kernels``."""
     inner: Raw | Standardized
-    """The map of a stored row to what the kernel sees: nothing, or standardizing and centering."""
+    """The map that is applied to stored rows before the kernel: none, or standardization and centering."""
     points: Points
-    """The m landmarks, as the kernel sees them."""
+    """The m landmarks, after ``inner``."""
     W: Array
-    """(m, r) float32; float64 of the same values where features are made in it."""
+    """(m, r) float32; the same values in float64 if features are computed in float64."""
 
     @property
     def rank(self) -> int:
-        """Features r the map makes."""
+        """The number r of features."""
         return self.W.shape[1]
 
     @property
     def nbytes(self) -> int:
-        """Bytes of landmarks and W."""
+        """Bytes of the landmarks and W."""
         return self.points.nbytes + self.W.nbytes
 
     @property
     def expansion(self) -> Expansion:
-        """The basis of the kernel machines that ``to_input_space`` returns."""
+        """The kernel expansion to which the coefficients of ``to_input_space`` belong."""
         columns = self.points.columns
         points = Dense(np.ascontiguousarray(columns.T))
         return make_expansion(points, self.kernel, len(columns), self.inner)
 
     def to_float64(self) -> Projection:
-        """Return the same map with W in float64: products of values in float64 then copy nothing."""
+        """Return the same map with W in float64, so that products with float64 kernel values need no copy of W."""
         return replace(self, W=self.W.astype(np.float64))
 
     def rounding(self, farthest: Reach) -> tuple[float, float]:
-        """Return a bound of the error of sum_j b_j k(x, z_j), in the arithmetic of certificates, per sum |b_j|, and max |k(x, z)|.
+        """Return a bound of the rounding error of sum_j b_j k(x, z_j) divided by sum |b_j|, in the arithmetic of
+        certificates, and max |k(x, z)|.
 
-        Of rows within ``farthest`` where they are dense. Of sparse rows, whose columns are large one at a time, it is that of
-        rows no larger than the landmarks.
+        For dense rows the bound holds for rows within ``farthest``. For sparse rows ``farthest`` would be much too
+        large, because few columns of a row are large; there the bound holds for rows no larger than the landmarks.
         """
         rows = Dense(np.ascontiguousarray(self.points.columns.T))
         reach = reach_of(rows, np.square(rows.values, dtype=np.float64).sum(axis=1))
@@ -109,20 +113,25 @@ class Projection:
 
     @property
     def full_bytes(self) -> int:
-        """Bytes of a thread that makes factored pairs in the arithmetic of certificates: kernel values, and landmarks in float64."""
+        """Bytes that a thread takes to compute factored pairs in the arithmetic of certificates: kernel values, and the
+        landmarks in float64.
+        """
         m = len(self.W)
         return map_bytes(m, self.rank, factored=True) + 2 * self.points.nbytes
 
     def to_input_space(self, solution: LinearSolution) -> KernelSolution:
-        """Return the same function as a kernel machine on the landmarks."""
+        """Return the coefficients of the landmarks that give the same function as ``solution``, a function of
+        features.
+        """
         coefficients = self.W.astype(np.float64) @ solution.w[:-1]
         return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
 
 
 def make_projection(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float) -> Projection:
-    """Factorize the landmarks' Gram matrix, without eigenvalues below ``cutoff`` times the largest.
+    """Return the projection for some landmarks: factorize their Gram matrix and drop the eigenvalues below ``cutoff``
+    times the largest.
 
-    Raises DataError when it has no positive eigenvalue.
+    ``points``: the landmarks, after ``inner``. Raises DataError if the matrix has no positive eigenvalue.
     """
     values, vectors = np.linalg.eigh(symmetric_gram(points, kernel))
     kept = values > cutoff * values[-1]
@@ -137,29 +146,31 @@ def make_projection(points: Points, kernel: Any, inner: Raw | Standardized, cuto
 
 @dataclass(slots=True)
 class Nystrom:
-    """The map from raw blocks to features, part by part through buffers of its own.
+    """The map from blocks of stored rows to features. It is applied part by part, in its own buffers.
 
-    A part is a factored pair for solvers that see a block through its three operators, else a dense matrix.
+    A part is a dense matrix of features, or a factored pair: kernel values and W, whose product is never formed.
+    Factored pairs are for solvers that use a block only through products.
     """
 
     projection: Projection
-    """Landmarks and W; maps may share one, which none of them changes."""
+    """Landmarks and W; several maps may share them, because no map changes them."""
     bias: float
-    """The value of the constant feature that is added to the r features; 0: there is none."""
+    """The value of the constant feature, which is added to the r features; 0: there is none."""
     factored: bool = False
-    """Whether a part is kernel values and W, for solvers that do without formed features."""
+    """Whether parts are factored pairs."""
     exact: bool = False
-    """Whether kernel values and features, half as many at a time, are in float64, as certificates are."""
+    """Whether kernel values and features are in float64, as for certificates; parts then have half as many rows."""
     remade: bool = False
-    """Whether solvers that keep rows of a pair keep them as they are stored, and compute their kernel values again."""
+    """Whether solvers that keep rows of a factored pair keep the stored rows and compute the kernel values again
+    later."""
     memory: Array | None = None
-    """A buffer for kernel values; None: the map allocates its own."""
+    """A buffer for kernel values; None: the map allocates one."""
     _values: Array = field(init=False)
     _features: Array = field(init=False)
     _points: Points = field(init=False)
     _by_differences: bool = field(init=False)
     _dense: bool | None = field(init=False, default=None)
-    """Whether the rows met so far are dense, on which the arithmetic depends; None: none were met."""
+    """Whether the last rows were dense, on which the arithmetic depends; None before the first rows."""
 
     def __post_init__(self) -> None:
         m, r = self.projection.W.shape
@@ -169,12 +180,12 @@ class Nystrom:
         self._features = np.empty((rows // 2, r)) if self.exact else np.empty((rows, r), np.float32)
 
     def _prepare(self, X: Rows) -> None:
-        """Choose the arithmetic for dense or for sparse rows."""
+        """Choose the arithmetic for rows of this kind (dense or sparse), and set up the buffers for it."""
         dense = isinstance(X, Dense)
         if dense is self._dense:
             return
         self._dense, p = dense, self.projection
-        assert self.memory is not None  # there is some from the beginning
+        assert self.memory is not None  # allocated by ``__post_init__``
         columns, weight = len(p.points.columns), float("inf") if self.exact else 0.0
         points = Dense(np.ascontiguousarray(p.points.columns.T))
         arithmetic = arithmetic_for(p.kernel, points, weight, columns, dense=dense)
@@ -183,15 +194,17 @@ class Nystrom:
         self._values = self.memory.view(dtype_of(arithmetic)).reshape(-1, len(p.W))
 
     def in_full(self) -> Nystrom:
-        """Return the same map in the arithmetic of certificates, with pairs for parts, in the memory of this one."""
+        """Return the same map in the arithmetic of certificates, with factored pairs as parts; it uses the buffer of
+        this map.
+        """
         return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self.memory)
 
     def in_single(self) -> Nystrom:
-        """Return the map as solvers see it."""
+        """Return the map in the arithmetic that solvers use: this map itself."""
         return self
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Copy without buffers: the copy, here or on another machine, allocates its own."""
+        """Serialize the map without its buffers; the copy allocates its own."""
         return Nystrom, (self.projection, self.bias, self.factored, self.exact, self.remade)
 
     @property
@@ -201,15 +214,19 @@ class Nystrom:
 
     @property
     def expansion(self) -> Expansion:
-        """The landmarks, the basis of a folded solution."""
+        """The kernel expansion to which the coefficients of ``to_input_space`` belong."""
         return self.projection.expansion
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the block as features, each part valid until the next. Standardizes the block in place."""
+        """Yield the features of a block, part by part; a part is valid until the next one. Standardizes the block in
+        place.
+        """
         return self._map_parts(X, self._map)
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield rows whose features are only made if they are kept; where the map is not ``remade``, the same as ``parts``."""
+        """Yield parts whose kernel values are computed only for rows that are kept (if ``remade``); else the same as
+        ``parts``.
+        """
         return self._map_parts(X, self._unformed_rows if self.factored and self.remade else self._map)
 
     def _map_parts(self, X: Rows, form: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
@@ -232,7 +249,9 @@ class Nystrom:
         return Dense(features, self.bias)
 
     def _fill(self, X: Rows, features: Array | None = None) -> Array:
-        """Fill the buffer of kernel values for some rows, and ``features`` (n, r) if given, in strips that idle threads take."""
+        """Compute the kernel values of some rows in the buffer, and ``features`` (n, r) if given, in strips that idle
+        threads take over; return the kernel values.
+        """
         values, most, p = (
             self._values[: row_count(X)],
             max(MIN_STRIP_ROWS, len(self._values) // STRIPS),
@@ -251,11 +270,15 @@ class Nystrom:
         return values
 
     def to_input_space(self, solution: LinearSolution) -> KernelSolution:
-        """Return the same function as a kernel machine on the landmarks."""
+        """Return the coefficients of the landmarks that give the same function as ``solution``, a function of
+        features.
+        """
         return self.projection.to_input_space(solution)
 
     def write_features(self, X: Rows, out: Float32) -> None:
-        """Write to ``out`` (n, r) the features of rows that are already as the kernel sees them."""
+        """Write the features of some rows to ``out`` (n, r); ``projection.inner`` has been applied to the rows
+        already.
+        """
         self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
@@ -264,10 +287,10 @@ class Nystrom:
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """Rows that are features already, of a known projection: what ``jobs.embed`` wrote."""
+    """The identity map on stored rows that are Nystrom features already, computed by ``jobs.embed``."""
 
     projection: Projection
-    """The map with which the stored features were made; it gives a solution its meaning."""
+    """The map by which the stored features were computed; it converts solutions to functions of the original rows."""
     bias: float
     """The value of the constant feature, which is not stored; 0: there is none."""
 
@@ -278,25 +301,27 @@ class Embedded:
 
     @property
     def expansion(self) -> Expansion:
-        """The landmarks, the basis of a folded solution."""
+        """The kernel expansion to which the coefficients of ``to_input_space`` belong."""
         return self.projection.expansion
 
     def in_full(self) -> Nystrom:
-        """Return the map of the rows that were embedded, in the arithmetic of certificates, with pairs for parts."""
+        """Return the map of the original rows in the arithmetic of certificates, with factored pairs as parts."""
         return Nystrom(self.projection, self.bias, factored=True, exact=True)
 
     def in_single(self) -> Nystrom:
-        """Return the map of the rows that were embedded, in the arithmetic in which they were."""
+        """Return the map of the original rows in the arithmetic by which the stored features were computed."""
         return Nystrom(self.projection, self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the block as it is stored, in one part, with the constant feature."""
+        """Yield the stored block and the constant feature as one part."""
         yield FeaturePart(0, row_count(X), X._replace(bias=self.bias))
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Return ``parts``: features are stored."""
+        """Return ``parts``, because the features are stored."""
         return self.parts(X)
 
     def to_input_space(self, solution: LinearSolution) -> KernelSolution:
-        """Return the same function as a kernel machine on the landmarks."""
+        """Return the coefficients of the landmarks that give the same function as ``solution``, a function of
+        features.
+        """
         return self.projection.to_input_space(solution)

@@ -1,18 +1,19 @@
-"""What column statistics of a store decide: standardization, centering, how large rows are, and the width of a kernel.
+"""Decisions from the column statistics of a store: standardization, centering, the size of rows, and gamma.
 
-Maps are applied to each block in memory and kept by the model.
+The maps are applied to each block in memory; a model contains its map.
 
-**Centering.** A kernel of x - z does not change when c is subtracted from every row, but what rounding does to it changes: the squared
-distance from ||x||^2 + ||z||^2 - 2 x.z loses about u (||x||^2 + ||z||^2), u the unit roundoff, and where columns lie
-far from 0 that is more than the distance. Hence rows are seen as x - c, c_j the mean of column j (from the statistics
-of the store, float64, then rounded to float32) where |mean_j| > FAR std_j, and 0 elsewhere. Nearly all x_j then lie
-within [c_j / 2, 2 c_j], where x_j - c_j is exact (Sterbenz 1974); one that does not is off by at most u |x_j - c_j|,
-the same in training and in prediction: the problem is posed on the rows as the kernel sees them.
+**Centering.** A kernel of x - z does not change if a vector c is subtracted from every row, but its rounding error
+does: the squared distance, computed as ||x||^2 + ||z||^2 - 2 x.z, has an error of about u (||x||^2 + ||z||^2), u the
+unit roundoff, which exceeds the distance itself if columns lie far from 0. Therefore the kernel is applied to x - c,
+where c_j is the mean of column j (from the statistics of the store, float64, then rounded to float32) if |mean_j| > FAR
+std_j, else 0. Nearly all x_j then lie within [c_j / 2, 2 c_j], where x_j - c_j is exact (Sterbenz 1974); for other x_j
+the difference is rounded by at most u |x_j - c_j|, in the same way in training and in prediction. The certified problem
+is that of the centered rows.
 
-A sparse row is centered in columns that every row stores, so that it stays sparse: their minimum and maximum over all
-rows, where absent entries count as 0, have the same sign.
+Sparse rows are centered only in columns that every row stores, so that they stay sparse: in these columns the minimum
+and the maximum over all rows have the same sign (absent entries count as 0).
 
-**The width by rule.** For rows x, x' drawn at random and independently, E ||x - x'||^2 = 2 sum_j var_j exactly, so that the mean squared
+**Rules for gamma.** For independent random rows x, x', E ||x - x'||^2 = 2 sum_j var_j exactly, so that the mean squared
 distance of random pairs, which Frandi et al. estimate from a sample, is known without a pass over the data.
 """
 
@@ -32,46 +33,46 @@ from streamsvm.rows import Dense, Float32, Float64, Reach, Rows, row_count
 from streamsvm.types import FeatureMap, FeaturePart, LinearSolution, Statistics, Store
 
 FAR = 4.0
-"""Columns whose mean is more than this many standard deviations from 0 are centered for kernels of x - z. Nearer ones
-have at most FAR^2 + 1 times the rounding, four bits, and keep the very numbers that are stored."""
+"""Columns whose mean is more than FAR standard deviations from 0 are centered for kernels of x - z. The other columns
+keep their stored values; their rounding error is at most FAR^2 + 1 times that of centered ones, a loss of four bits."""
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """The features as they are stored, with a constant one of value ``bias``."""
+    """The identity map: rows as they are stored, with a constant feature of value ``bias``."""
 
     bias: float
     """The value of the constant feature; 0: there is none."""
     expansion: ClassVar[None] = None
 
     def apply(self, X: Rows) -> Rows:
-        """Return the rows with the constant feature; nothing is copied."""
+        """Return the rows with the constant feature, without a copy."""
         return X._replace(bias=self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the block as it is stored, in one part."""
+        """Yield the stored block as one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Return ``parts``: there is nothing to form."""
+        """Return ``parts``, because no features are computed."""
         return self.parts(X)
 
     def to_input_space(self, solution: LinearSolution) -> LinearSolution:
-        """Return the solution as it is: its columns are the stored ones."""
+        """Return the solution itself: it is a function of the stored columns already."""
         return solution
 
 
 @dataclass(frozen=True, slots=True)
 class Standardized:
-    """x_j -> (x_j - shift_j) scale_j, float32 (d,). Blocks are changed in place: they are the reader's buffers.
+    """The map x_j -> (x_j - shift_j) scale_j. It changes blocks, which are buffers of the reader, in place.
 
-    Of sparse rows stored entries are changed: a shift other than 0 goes with columns that every row of the store has.
+    Of sparse rows, only stored entries are changed; therefore only columns that every row stores may have a shift.
     """
 
     shift: Float32
-    """Subtracted first: means of dense columns, and of columns that are centered; else 0."""
+    """(d,) subtracted from the columns: the mean of dense or centered columns, else 0."""
     scale: Float32
-    """The factor of the difference: one over the standard deviation; 1 leaves a column as it is."""
+    """(d,) factors of the columns after the shift: 1 / standard deviation, or 1."""
     bias: float
     """The value of the constant feature, which is not scaled; 0: there is none."""
     expansion: ClassVar[None] = None
@@ -85,21 +86,25 @@ class Standardized:
         return X._replace(bias=self.bias)
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield the block standardized in place, in one part."""
+        """Standardize the block in place and yield it as one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Return ``parts``: there is nothing to form."""
+        """Return ``parts``, because no features are computed."""
         return self.parts(X)
 
     def to_input_space(self, solution: LinearSolution) -> LinearSolution:
-        """Return the same function of raw features: w_j scale_j, and the shifts moved into the constant, whose value is 1."""
+        """Return the same function of stored columns: weights w_j scale_j, and a constant feature of value 1 whose
+        weight includes the shifts.
+        """
         raw = solution.w[:-1] * self.scale
         constant = solution.bias * solution.w[-1] - float(raw @ self.shift.astype(np.float64))
         return LinearSolution(np.append(raw, constant), 1.0)
 
     def unfold(self, v: Float64) -> Float64:
-        """Return the sum (d + 1,) of rows as this map makes them, from that of raw ones with a constant feature of 1."""
+        """Return the sum (d + 1,) of mapped rows, given the sum ``v`` (d + 1,) of stored rows with a constant feature
+        of 1.
+        """
         shifted = v[:-1] - v[-1] * self.shift.astype(np.float64)
         return np.append(shifted * self.scale, self.bias * v[-1])
 
@@ -107,11 +112,11 @@ class Standardized:
 def choose_scaling(
     store: Store, *, standardize: bool, every: bool = False, bias: float, centered_too: bool = True
 ) -> Raw | Standardized:
-    """Return the map a job asks for; the statistics are read only if they are needed.
+    """Return the map that a job's settings require; statistics are read only for standardization.
 
-    Columns that stand for the values of a category, or for words, stay as they are unless ``every`` column is asked for: scaled by
-    their deviation, the rarest values would weigh most. A store names these columns in its fact ``indicators``. Without
-    ``centered_too`` columns are only scaled: one-class problems separate the rows from the origin.
+    Columns of category values and of words (the store lists them in its fact ``indicators``) are not standardized
+    unless ``every`` is true: divided by their standard deviation, the rarest values would get the largest features.
+    Without ``centered_too``, columns are only scaled, for one-class problems, which separate the rows from the origin.
     """
     if not standardize:
         return Raw(bias)
@@ -125,9 +130,10 @@ def choose_scaling(
 
 
 def fit_standardization(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardized:
-    """Return the map to zero mean (dense only: a shift would fill a sparse block) and unit variance.
+    """Return the map to zero mean and unit variance; for sparse rows, whose zeros a shift would fill, only to unit
+    variance.
 
-    Constant columns are not scaled, and those beyond float32 (``beyond_scaling``) are left as they are.
+    Constant columns are not scaled. Columns that float32 cannot scale (``beyond_scaling``) are not changed.
     """
     deviation, beyond = np.sqrt(statistics.M2 / rows), beyond_scaling(statistics, rows)
     scaled = (deviation > 0) & ~beyond
@@ -137,7 +143,9 @@ def fit_standardization(statistics: Statistics, rows: int, *, sparse: bool, bias
 
 
 def beyond_scaling(statistics: Statistics, rows: int) -> NDArray[np.bool_]:
-    """Return which columns (d,) float32 cannot scale: of a deviation that is not a normal number there, or whose distance from the mean is none."""
+    """Return whether each column (d,) cannot be scaled in float32: its standard deviation is subnormal or overflows, or
+    a distance from its mean overflows.
+    """
     limits = np.finfo(np.float32)
     deviation = np.sqrt(statistics.M2 / rows)
     farthest = np.maximum(statistics.maximum - statistics.mean, statistics.mean - statistics.minimum)
@@ -145,7 +153,7 @@ def beyond_scaling(statistics: Statistics, rows: int) -> NDArray[np.bool_]:
 
 
 def center(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
-    """Return the same map with columns that lie far from 0 centered, for kernels of x - z, which it does not change."""
+    """Return the map that also centers columns far from 0, for kernels of x - z, whose values do not change by it."""
     dense = store.layout.dense
     if dense and isinstance(inner, Standardized):
         return inner
@@ -161,7 +169,7 @@ def center(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
 
 
 def typical_reach(map_: Raw | Standardized, store: Store) -> Reach:
-    """Return how large typical rows are as the map makes them: the mean of ||x||^2, and entries of a row."""
+    """Return the size of a typical mapped row: the mean of ||x||^2, and the mean number of entries."""
     statistics, layout = store.statistics(), store.layout
     mean, variance = statistics.mean, statistics.M2 / layout.rows
     if isinstance(map_, Standardized):
@@ -172,10 +180,10 @@ def typical_reach(map_: Raw | Standardized, store: Store) -> Reach:
 
 
 def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, Float64]:
-    """Return the root mean square of each column and of the constant feature (d + 1,) of a store's rows, as a linear map makes them.
+    """Return the root mean square of each column and of the constant feature (d + 1,) over the mapped rows of a store.
 
-    Where rows have weights of their own it is the largest absolute value. Second, the same of the columns that the map
-    scales in float32, 0 elsewhere.
+    If rows have weights, return the largest absolute values instead. The second array contains the same numbers for the
+    columns that the map shifts or scales in float32, else 0.
     """
     found = store.statistics()
     shift, scale = np.zeros_like(found.mean), np.ones_like(found.mean)
@@ -190,7 +198,9 @@ def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, 
 
 
 def largest_sizes(map_: FeatureMap, store: Store, bias: float) -> Float64:
-    """Return the largest absolute value of each column and of the constant feature (d + 1,), as a linear map makes them."""
+    """Return the largest absolute value of each column and of the constant feature (d + 1,) over the mapped rows of a
+    store.
+    """
     found = store.statistics()
     low, high = found.minimum, found.maximum
     if isinstance(map_, Standardized):
@@ -199,7 +209,7 @@ def largest_sizes(map_: FeatureMap, store: Store, bias: float) -> Float64:
 
 
 def farthest_reach(map_: Raw | Standardized, store: Store) -> Reach:
-    """Return how large a row can be at most as the map makes it: the sum of the largest squares of all columns."""
+    """Return an upper bound of the size of a mapped row: the sum of the largest squares of all columns."""
     found = store.statistics()
     low, high = found.minimum, found.maximum
     if isinstance(map_, Standardized):
@@ -208,12 +218,15 @@ def farthest_reach(map_: Raw | Standardized, store: Store) -> Reach:
 
 
 def choose_gamma(rule: str | float, mean: Float64, variance: Float64, *, city_block: bool = False) -> float:
-    """Return the gamma of a number or a rule, for the mean and variance of columns as the kernel sees them.
+    """Return gamma, given as a number or by a rule, for columns with this mean and variance after the map that precedes
+    the kernel.
 
-    ``scale``: 1 / (d v), v the variance of all entries together, as in LIBSVM and scikit-learn; but for columns far from 0, whose
-    offset does not change a kernel of x - z: they are centered before. ``mean-distance``:
-    1 / (mean squared distance of random pairs). A kernel of the city-block distance takes 1 / d and
-    1 / sum_j sqrt(2 var_j), an upper bound of the mean distance. Raises UsageError.
+    - ``scale``: 1 / (d v), with v the variance of all entries together, as in LIBSVM and scikit-learn (except that
+      columns far from 0 have been centered). For a kernel of the city-block distance: 1 / d.
+    - ``mean-distance``: 1 / (mean squared distance of random pairs). For a kernel of the city-block distance: 1 / sum_j
+      sqrt(2 var_j), where the sum is an upper bound of the mean distance.
+
+    Raises UsageError.
     """
     if not isinstance(rule, str):
         return _positive(float(rule))
@@ -230,7 +243,7 @@ def choose_gamma(rule: str | float, mean: Float64, variance: Float64, *, city_bl
 def moments_seen_by_kernel(
     statistics: Statistics, rows: int, shift: Array | None, scale: Array | None
 ) -> tuple[Float64, Float64]:
-    """Return mean and variance of the columns after (x - shift) scale; None: none is applied."""
+    """Return the mean and the variance of the columns of (x - shift) scale; None: no shift, or no scale."""
     mean, variance = statistics.mean, statistics.M2 / rows
     if shift is not None:
         mean = mean - shift
@@ -246,5 +259,5 @@ def _positive(gamma: float) -> float:
 
 
 def _inverse(width: float) -> float:
-    """Return 1 / width; 1 where every row is the same."""
+    """Return 1 / width; 1 if the width is 0 because all rows are equal."""
     return 1.0 / float(width) if width > 0.0 else 1.0

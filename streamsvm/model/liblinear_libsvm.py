@@ -1,21 +1,21 @@
 """The text formats of model files of LIBLINEAR and LIBSVM.
 
-Both formats begin with lines 'key value ...' (the head), which end with a line of one word; numbers follow. Class labels
-are integers; for two classes f > 0 means the first label. Columns are counted from 1: column j of a model has index j + 1.
-Numbers are written with 17 digits, so that no bit of a float64 is lost.
+Both formats begin with lines 'key value ...' (the head), which end with a line of one word; numbers follow. Class
+labels are integers; for two classes f > 0 means the first label. Columns are counted from 1: column j of a model has
+index j + 1. Numbers are written with 17 digits, so that no bit of a float64 is lost.
 
 **LIBLINEAR**: f_k(x) = w_k.x + w_k,bias B, with one weight for each column and problem. The class with the largest f is
-predicted; for two classes there is one problem, and the sign of f decides, except in models of Crammer and Singer, which
-have two problems. The head is followed by one line for each column, with its weight in every problem. If B >= 0, the last
-line belongs to the constant feature, whose value is B.
+predicted; for two classes there is one problem, and the sign of f decides, except in models of Crammer and Singer,
+which have two problems. The head is followed by one line for each column, with its weight in every problem. If B >= 0,
+the last line belongs to the constant feature, whose value is B.
 
-**LIBSVM**: f_ab(x) = sum_i c_i k(x, z_i) - rho_ab for each pair of classes, with support vectors z_i. f_ab > 0 is a vote for
-a, and the class with the most votes is predicted. A one-vs-rest model has one function for each class and predicts the
-class of the largest; it is written as the pairs f_ab = f_a - f_b, in which the class of the largest function wins all its
-votes, so that the predictions are the same. The support vectors of class a are then all points of f_a, with coefficient c
-in the pairs (a, b) and -c in the pairs (b, a). A linear function has one point, its weights. In a one-vs-one model the
-support vectors of class a are all points of its pairs with later classes. A regression model has one function, no labels,
-and 2 as its number of classes.
+**LIBSVM**: f_ab(x) = sum_i c_i k(x, z_i) - rho_ab for each pair of classes, with support vectors z_i. f_ab > 0 is a
+vote for a, and the class with the most votes is predicted. A one-vs-rest model has one function for each class and
+predicts the class of the largest; it is written as the pairs f_ab = f_a - f_b, in which the class of the largest
+function wins all its votes, so that the predictions are the same. The support vectors of class a are then all points of
+f_a, with coefficient c in the pairs (a, b) and -c in the pairs (b, a). A linear function has one point, its weights. In
+a one-vs-one model the support vectors of class a are all points of its pairs with later classes. A regression model has
+one function, no labels, and 2 as its number of classes.
 
 References: README and linear.cpp of LIBLINEAR, README and svm.cpp of LIBSVM.
 """
@@ -138,8 +138,8 @@ def read_liblinear(path: Path) -> Model:
 def write_libsvm(model: Model) -> Iterator[bytes]:
     """Yield the text of a linear or kernel model of columns in their original units.
 
-    Raises UsageError for kernels that LIBSVM does not have, for columns that are standardized or not numeric in the source,
-    and for labels that are not integers.
+    Raises UsageError for kernels that LIBSVM does not have, for columns that are standardized or not numeric in the
+    source, and for labels that are not integers.
     """
     check_columns(model)
     labels = [] if model.numeric else read_whole_labels(model)
@@ -165,8 +165,8 @@ def write_libsvm(model: Model) -> Iterator[bytes]:
 
 
 def read_whole_labels(model: Model) -> list[int]:
-    """Return the classes as integers; of two classes, the one predicted for f > 0 comes first. Raises UsageError if a class
-    name is not an integer.
+    """Return the classes as integers; of two classes, the one predicted for f > 0 comes first. Raises UsageError if a
+    class name is not an integer.
     """
     names = model.classes[::-1] if len(model.weights) == 1 else model.classes
     for name in names:
@@ -277,8 +277,8 @@ def unusable(path: Path, why: str) -> DataError:
 
 
 def _split_into_pairs(model: Model, weights: Float64, classes: int) -> tuple[Float64, list[Float64]]:
-    """Return rho of all pairs of classes, and for each class the coefficients (classes - 1, points) of all points in its
-    pairs with the other classes.
+    """Return rho of all pairs of classes, and for each class the coefficients (classes - 1, points) of all points in
+    its pairs with the other classes.
     """
     constants = model.intercept
     if len(weights) == 1 or model.pairs:
@@ -379,8 +379,8 @@ def read_libsvm(path: Path) -> Model:
 
 
 def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
-    """Return the coefficients of all points in each pair of classes (pairs, points), 0 for points of other classes. Raises
-    DataError E-MODEL.
+    """Return the coefficients of all points in each pair of classes (pairs, points), 0 for points of other classes.
+    Raises DataError E-MODEL.
     """
     classes = len(coefficients) + 1
     lengths = text.numbers(text.words("nr_sv", classes), "nr_sv")

@@ -1,10 +1,10 @@
 """Measures: the metrics of --score, computed from held-out rows, chunk by chunk.
 
 ``parse_measure`` returns the ``Measure`` of a name. ``error``, ``balanced_error``, ``f1`` and ``cost:fp=X,fn=Y`` depend
-on the predicted labels, ``auc`` and ``average_precision`` on the order of decision values, ``log_loss`` and ``brier`` on
-probabilities, and ``r2``, ``mae`` and ``rmse`` on predicted numbers. For two classes, f1, average_precision and cost
-depend on which class is the positive one. For several classes, f1, auc and average_precision are means over the classes,
-each against the rest.
+on the predicted labels, ``auc`` and ``average_precision`` on the order of decision values, ``log_loss`` and ``brier``
+on probabilities, and ``r2``, ``mae`` and ``rmse`` on predicted numbers. For two classes, f1, average_precision and cost
+depend on which class is the positive one. For several classes, f1, auc and average_precision are means over the
+classes, each against the rest.
 
 ``MeasureCounts`` counts several models in one pass over the rows. Its values depend neither on the order of the chunks
 nor on how they are grouped: counts are integers, sums over chunks are rounded once (``math.fsum``), and decision values
@@ -94,8 +94,8 @@ class Measure:
         return -value if self.higher_is_better else value
 
     def bytes_per_row(self, values: int) -> int:
-        """Return the bytes that each row takes until the measure is computed; ``values``: decision values per row, over all
-        models.
+        """Return the bytes that each row takes until the measure is computed; ``values``: decision values per row, over
+        all models.
         """
         return 8 * values + SORTING if self.needs == RANKS else 0
 
@@ -144,7 +144,9 @@ def uninformative_error_notice(error: float, majority_error: float | None) -> st
 
 
 def recorded_measure(name: object) -> Measure:
-    """Return the measure with the name in a record (in upper or lower case); ``ERROR`` if there is none of that name."""
+    """Return the measure with the name in a record (in upper or lower case); ``ERROR`` if there is none of that
+    name.
+    """
     try:
         return parse_measure(str(name).lower())
     except UsageError:
@@ -152,7 +154,9 @@ def recorded_measure(name: object) -> Measure:
 
 
 def _parse_costs(text: str, rest: str, option: str) -> tuple[float, float]:
-    """Return the costs of a false positive and of a false negative from a text such as 'fp=1,fn=50'. Raises UsageError."""
+    """Return the costs of a false positive and of a false negative from a text such as 'fp=1,fn=50'. Raises
+    UsageError.
+    """
     found: dict[str, float] = {}
     try:
         for part in rest.split(","):
@@ -243,7 +247,7 @@ def roc_auc(positive: NDArray[np.bool_], decision: Float64, weights: Float64 | N
     _, true, false = _sums_at_thresholds(positive, decision, weights)
     if not len(true) or not true[-1] or not false[-1]:
         return math.nan
-    # Pairs with a threshold between them count 1, ties 1/2. Without weights, twice the area is therefore an exact integer.
+    # Pairs with a threshold between them count 1, ties 1/2. Without weights, twice the area is an exact integer.
     up, across = np.concatenate([true[:1], true[1:] + true[:-1]]), np.diff(false, prepend=0)
     return float((up * across).sum()) / (2.0 * float(true[-1]) * float(false[-1]))
 
@@ -323,8 +327,8 @@ def _extend_edge(value: float, side: float) -> float:
 def _score_counts(
     measure: Measure, hits: Array, false: Array, missed: Array, *, total: float, positives: float
 ) -> Float64:
-    """Return the values of a measure of predicted labels for two classes; ``hits`` (true positives), ``false`` positives
-    and ``missed`` (false negatives) have one shape.
+    """Return the values of a measure of predicted labels for two classes; ``hits`` (true positives), ``false``
+    positives and ``missed`` (false negatives) have one shape.
     """
     negatives = total - positives
     if measure.kind == "f1":
@@ -351,8 +355,8 @@ class MeasureCounts:
     probabilities: tuple[Probabilities, ...] = ()
     """For measures of probabilities: for each model the function that returns them."""
     labels: list[Array] = field(default_factory=list)
-    """For each model the numbers of rows by true class, by predicted class, and of hits by class, (3, outcomes + 1) int64;
-    the last column counts unknown labels."""
+    """For each model the numbers of rows by true class, by predicted class, and of hits by class, (3, outcomes + 1)
+    int64; the last column counts unknown labels."""
     pieces: list[list[tuple[Float64, Array]]] = field(default_factory=list)
     """For each model the decision values (n, k) and the class codes (n,) of each chunk."""
     sums: list[list[tuple[float, ...]]] = field(default_factory=list)
@@ -366,8 +370,8 @@ class MeasureCounts:
     def add(self, model: int, decision: Float64, truth: Array) -> None:
         """Count a chunk: decision values (n, k) of one model, which may be stored without a copy.
 
-        ``truth`` (n,): the class codes that ``predict_codes`` returns, and other codes for labels that the model does not
-        know; for regression the true numbers, float64.
+        ``truth`` (n,): the class codes that ``predict_codes`` returns, and other codes for labels that the model does
+        not know; for regression the true numbers, float64.
         """
         if not len(truth):
             return
@@ -495,8 +499,8 @@ def _score_numbers(measure: Measure, sums: Sequence[tuple[float, ...]]) -> float
 
 
 def _sum_probabilities(p: Float64, truth: Int32) -> tuple[float, ...]:
-    """Return the number of rows, the sum of log losses and the sum of squared errors of a chunk, without rows of unknown
-    labels.
+    """Return the number of rows, the sum of log losses and the sum of squared errors of a chunk, without rows of
+    unknown labels.
     """
     known = (truth >= 0) & (truth < p.shape[1])
     p, truth = p[known], truth[known]

@@ -1,7 +1,7 @@
 """Models: linear functions of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j.
 
-``Explanation`` has the contribution of each column to a linear model. Reading a model file executes no code and opens no
-other file.
+``Explanation`` has the contribution of each column to a linear model. Reading a model file executes no code and opens
+no other file.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
 
 def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) -> Int32:
-    """Return the class codes (n,) for decision values (n, k): for one column 1 if the value is above the threshold, else 0;
-    for several columns the number of the largest value.
+    """Return the class codes (n,) for decision values (n, k): for one column 1 if the value is above the threshold,
+    else 0; for several columns the number of the largest value.
 
-    ``voting``: number of classes, if the columns are the decision values of one-vs-one problems. Then the class with the
-    most votes is predicted; in a tie the first of them, as in LIBSVM.
+    ``voting``: number of classes, if the columns are the decision values of one-vs-one problems. Then the class with
+    the most votes is predicted; in a tie the first of them, as in LIBSVM.
     """
     if voting:
         return np.argmax(count_votes(decision, voting), axis=1).astype(np.int32)
@@ -51,7 +51,9 @@ def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) ->
 
 
 def count_votes(pairs: Float64, classes: int) -> Int32:
-    """Return the number of votes for each class (n, classes), given the decision values of all pairs of classes (n, pairs)."""
+    """Return the number of votes for each class (n, classes), given the decision values of all pairs of classes (n,
+    pairs).
+    """
     found = np.zeros((len(pairs), classes), np.int32)
     for k, (first, second) in enumerate(combinations(range(classes), 2)):
         found[:, first] += pairs[:, k] > 0
@@ -60,9 +62,8 @@ def count_votes(pairs: Float64, classes: int) -> Int32:
 
 
 FORMAT, VOTING_FORMAT, THRESHOLD_FORMAT = 1, 2, 3
-"""Format versions of model files: usual models, one-vs-one models, and models with a threshold. A program that knows only
-lower versions refuses the file.
-"""
+"""Format versions of model files: usual models, one-vs-one models, and models with a threshold. A program that knows
+only lower versions refuses the file."""
 LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
 """Name of the predicted number, used in place of class names."""
@@ -104,8 +105,9 @@ class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
     phi(x) is x as it is stored (minus the offsets of columns), or the kernel values of an expansion. With one row of
-    weights, ``classes[1]`` is predicted if f > ``threshold``, else ``classes[0]``. With several rows of weights the class
-    of the largest f is predicted, or with ``pairs`` the class with the most votes. Without classes, f is the prediction.
+    weights, ``classes[1]`` is predicted if f > ``threshold``, else ``classes[0]``. With several rows of weights the
+    class of the largest f is predicted, or with ``pairs`` the class with the most votes. Without classes, f is the
+    prediction.
 
     Examples
     --------
@@ -122,7 +124,8 @@ class Model:
     classes: tuple[str, ...]
     """The label of each class code; empty for regression."""
     provenance: JsonObject = field(default_factory=dict)
-    """How the model was made, as plain JSON: settings, certificates, the store, and the options used to read its files."""
+    """How the model was made, as plain JSON: settings, certificates, the store, and the options used to read its
+    files."""
     expansion: Expansion | None = None
     """The points and the kernel of phi; None for a linear function."""
     calibration: Calibration | None = None
@@ -131,7 +134,8 @@ class Model:
     """Whether the problems are one-vs-one: (0, 1), (0, 2), ..., (1, 2), ...; f > 0 is a vote for the first class of a
     pair."""
     threshold: float = 0.0
-    """For two classes, the decision value above which ``classes[1]`` is predicted; ``provenance`` says how it was chosen."""
+    """For two classes, the decision value above which ``classes[1]`` is predicted; ``provenance`` says how it was
+    chosen."""
 
     def __repr__(self) -> str:
         return f"<Model: {', '.join(self._summary().values())}>"
@@ -175,14 +179,16 @@ class Model:
 
     @property
     def labels(self) -> Array:
-        """The label of each class code (classes,), in the type that ``predict`` returns: bool, int64, float64 or text."""
+        """The label of each class code (classes,), in the type that ``predict`` returns: bool, int64, float64 or
+        text.
+        """
         labels: Array = load_name(TYPED_LABELS)(self.classes, (self.provenance.get("labels") or {}).get("type", ""))
         return labels
 
     @property
     def certificates(self) -> tuple[Certificate, ...]:
-        """The certificate of each problem, a bound on its distance from the optimum: one for two classes, else one for each
-        class, in the order of the classes.
+        """The certificate of each problem, a bound on its distance from the optimum: one for two classes, else one for
+        each class, in the order of the classes.
         """
         known = self.provenance.get("certificates", [])
         return tuple(Certificate(c["primal"], c["dual"], rounding=c.get("rounding", 0.0)) for c in known)
@@ -202,8 +208,8 @@ class Model:
 
     @property
     def coef(self) -> Float64:
-        """The weights of the columns in their original units, (problems, columns) float64. Raises UsageError for a kernel
-        model.
+        """The weights of the columns in their original units, (problems, columns) float64. Raises UsageError for a
+        kernel model.
         """
         if self.expansion is not None:
             raise UsageError(
@@ -221,8 +227,8 @@ class Model:
 
     @property
     def intercept(self) -> Float64:
-        """The constant term of each problem, (problems,) float64. For linear models it belongs to columns in their original
-        units, for kernel models to kernel values.
+        """The constant term of each problem, (problems,) float64. For linear models it belongs to columns in their
+        original units, for kernel models to kernel values.
         """
         if self.expansion is not None:
             return self.weights[:, -1]
@@ -242,12 +248,12 @@ class Model:
 
     @called_from_python
     def decision_function(self, X: Any) -> Float64:
-        """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n, pairs) for
-        a one-vs-one model.
+        """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n,
+        pairs) for a one-vs-one model.
 
-        ``X``: an array (n, columns), a sparse matrix, a data frame, or the path of a store or of files with the same columns
-        as those from which the model's store was made. For two classes, ``classes[1]`` is predicted if f > ``threshold``.
-        Raises DataError, UsageError, MissingError.
+        ``X``: an array (n, columns), a sparse matrix, a data frame, or the path of a store or of files with the same
+        columns as those from which the model's store was made. For two classes, ``classes[1]`` is predicted if f >
+        ``threshold``. Raises DataError, UsageError, MissingError.
         """
         decision: Float64 = load_name(DECISIONS)(self, X)
         return decision[:, 0] if decision.shape[1] == 1 else decision
@@ -257,8 +263,8 @@ class Model:
         """Return the label of each row (n,), in the type that the labels of the training rows had; for regression the
         predicted numbers, float64 (n,).
 
-        ``X``: as for ``decision_function``. Labels from files without types, such as CSV, are numbers if all classes are
-        numbers, else text.
+        ``X``: as for ``decision_function``. Labels from files without types, such as CSV, are numbers if all classes
+        are numbers, else text.
         """
         decision = self.decision_function(X).reshape(-1, len(self.weights))
         if self.numeric:
@@ -276,11 +282,12 @@ class Model:
 
     @called_from_python
     def explain(self, X: Any = None) -> Explanation:
-        """Return the weights by column name, in the original units of the columns; with rows ``X``, also the contribution of
-        each column to the decision value of each row.
+        """Return the weights by column name, in the original units of the columns; with rows ``X``, also the
+        contribution of each column to the decision value of each row.
 
-        ``X``: rows (n, columns), dense or sparse, or a table with the columns of the one from which the model's store was
-        made. Raises UsageError for a kernel model, which has no weights of columns, and for too many rows; DataError.
+        ``X``: rows (n, columns), dense or sparse, or a table with the columns of the one from which the model's store
+        was made. Raises UsageError for a kernel model, which has no weights of columns, and for too many rows;
+        DataError.
         """
         coef = self.coef
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
@@ -288,7 +295,8 @@ class Model:
 
     @called_from_python
     def coefficients(self, X: Any = None) -> pd.DataFrame:
-        """Return the coefficients as a pandas data frame with one row for each column of the model, largest share first.
+        """Return the coefficients as a pandas data frame with one row for each column of the model, largest share
+        first.
 
         The columns of the frame:
 
@@ -296,9 +304,9 @@ class Model:
         - ``column``: the column of the table
         - ``value``: the value of that column for which the coefficient stands, such as a category; else empty
         - ``coefficient``: in the original units of the column
-        - ``share``: |coefficient| as a share of the sum over all columns, which compares columns of equal scale. With rows
-          ``X`` (as for ``explain``), |coefficient| is multiplied by the standard deviation of the column in these rows, so
-          that the shares do not depend on scales.
+        - ``share``: |coefficient| as a share of the sum over all columns, which compares columns of equal scale. With
+          rows ``X`` (as for ``explain``), |coefficient| is multiplied by the standard deviation of the column in these
+          rows, so that the shares do not depend on scales.
 
         Raises the errors of ``explain``, and ImportError without pandas.
         """
@@ -324,18 +332,18 @@ class Model:
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn estimator with the same decision function of columns in their original units.
 
-        The estimator is a ``LinearSVC`` (``LinearRegression`` for regression); for a kernel model a ``Pipeline`` that ends
-        with one of these; for a model of a table a ``Pipeline`` that takes pandas frames of the raw table. It works without
-        streamsvm. Probabilities are kept only for two classes with the logistic loss, as a ``LogisticRegression``; otherwise
-        a StreamSVMWarning says that they are lost. Raises ImportError without scikit-learn, UsageError for hashed text
-        columns.
+        The estimator is a ``LinearSVC`` (``LinearRegression`` for regression); for a kernel model a ``Pipeline`` that
+        ends with one of these; for a model of a table a ``Pipeline`` that takes pandas frames of the raw table. It
+        works without streamsvm. Probabilities are kept only for two classes with the logistic loss, as a
+        ``LogisticRegression``; otherwise a StreamSVMWarning says that they are lost. Raises ImportError without
+        scikit-learn, UsageError for hashed text columns.
         """
         return load_name(TO_SKLEARN)(self)
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """For each decision value the class for which a positive value counts; 'A/B' for a one-vs-one problem, in which a
-        positive value counts for A; ``TARGET`` for regression.
+        """For each decision value the class for which a positive value counts; 'A/B' for a one-vs-one problem, in which
+        a positive value counts for A; ``TARGET`` for regression.
         """
         if self.numeric:
             return (TARGET,)
@@ -346,8 +354,8 @@ class Model:
     def decision(self, X: Rows, *, exact: bool = False) -> Float64:
         """Return the decision values (n, k) float64 of stored rows; columns that CSR rows lack count as 0.
 
-        ``exact``: make the value of a row independent of the other rows of the block, at half the speed for dense rows and a
-        kernel.
+        ``exact``: make the value of a row independent of the other rows of the block, at half the speed for dense rows
+        and a kernel.
         """
         from streamsvm.compute.blocks.operators import decision_values
 
@@ -359,8 +367,8 @@ class Model:
         return values
 
     def probabilities(self, decision: Float64) -> Float64:
-        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError if the model has no
-        probabilities.
+        """Return the probability of each class (n, classes) for decision values (n, k). Raises UsageError if the model
+        has no probabilities.
         """
         return self.check_probabilities().calibrator.probabilities(decision)
 
@@ -389,7 +397,9 @@ class Model:
         return predict_codes(decision, len(self.classes) if self.pairs else 0, self.threshold)
 
     def decide_at_zero(self) -> Model:
-        """Return a model that predicts the same labels with threshold 0: the threshold is subtracted from the intercept."""
+        """Return a model that predicts the same labels with threshold 0: the threshold is subtracted from the
+        intercept.
+        """
         if not self.threshold:
             return self
         weights = self.weights.copy()
@@ -397,7 +407,9 @@ class Model:
         return replace(self, weights=weights, threshold=0.0)
 
     def check_one_each(self) -> None:
-        """Raise UsageError for a one-vs-one model, because a format has one function for each class (one for two classes)."""
+        """Raise UsageError for a one-vs-one model, because a format has one function for each class (one for two
+        classes).
+        """
         if self.pairs:
             hint = "fit with --multi-class ovr, or export to libsvm, which supports one-vs-one models"
             raise UsageError("this format cannot represent the votes of a one-vs-one model", hint=hint)
@@ -439,7 +451,9 @@ COLUMNS_SHOWN = 10
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Explanation:
-    """Weights of columns in their original units, and the contribution of each column to the decision values of some rows."""
+    """Weights of columns in their original units, and the contribution of each column to the decision values of some
+    rows.
+    """
 
     outcomes: tuple[str, ...]
     """For each problem the class for which a positive decision value counts, (k,)."""
@@ -450,7 +464,8 @@ class Explanation:
     intercept: Float64
     """Float64 (k,)."""
     contributions: Float64 | None = None
-    """w_kj x_j for each row, float64 (n, k, d); with the intercept, they add up to the decision value. None without rows."""
+    """w_kj x_j for each row, float64 (n, k, d); with the intercept, they add up to the decision value. None without
+    rows."""
 
     def largest(self, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:
         """Return the columns with the largest |w_kj| and their weights, the largest first."""

@@ -31,7 +31,7 @@ OF_NUMBERS = tuple(name for name, (kind, _) in FORMS.items() if kind == NUMBERS)
 PAIRS = tuple(name for name, (_, settings) in FORMS.items() if settings.get("multi_class") == "ovo")
 BY_NU = tuple(name for name in FORMS if name.startswith("nu"))
 REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
-    "tune": [(PAIRS, "does not let pairs of classes vote")],
+    "tune": [(PAIRS, "does not support one-vs-one models")],
     "calibrate": [
         (ONE_CLASS, "stand for no probabilities"),
         (OF_NUMBERS, "for classes, and the store holds numbers"),

@@ -97,13 +97,13 @@ SEARCHES: list[tuple[str, dict[str, Any], str]] = [
     ("two", GRID | {"gamma": ("broad",)}, "gamma"),
     ("two", GRID | {"solver": "fw", "landmarks": (), "loss": "huber"}, "fw"),
     ("two", GRID | SEARCH_ONE | {"sampling": "greedy"}, "greedy"),
-    ("two", {"one_class": True}, "judged by labels"),
+    ("two", {"one_class": True}, "computes errors from labels"),
     ("two", SEARCH_ONE | {"nu": (0.1,), "C": (1.0,)}, "both nu and C"),
     ("two", SEARCH_ONE | {"positive": "better"}, "no class 'better'"),
     ("two", SEARCH_ONE | {"class_weight": "balanced"}, "one_class=True"),
     ("two", SEARCH_ONE | {"nu": (0.1, 0.1)}, "different values"),
     ("two", SEARCH_ONE | {"solver": "newton"}, "no free offset"),
-    ("three", PAIRS, "does not let pairs"),
+    ("three", PAIRS, "does not support one-vs-one"),
 ]
 
 ANSWERS: list[tuple[str, dict[str, Any], str]] = [

@@ -34,15 +34,15 @@ from streamsvm.types import Report
 Command = Callable[..., str]
 OpenRows = Callable[[SourceOptions], Source]
 EXPLAINED = ("E-MISSING", "E-PARSE", "E-LABEL", "E-NONFINITE", "E-RANGE", "E-DTYPE", BAD_LINES)
-"""The codes of errors for values that are not in order."""
+"""The codes of errors about bad values, after which the other problems of the table are listed."""
 MOST_ROWS = 1_000_000
-"""Rows that are looked through for what is not in order, once there is an error."""
+"""Largest number of rows that are searched for problems after an error."""
 BAD_VALUES = ("unreadable", "infinite")
-"""The problems for which a line can be left out."""
+"""Kinds of problems for which --on-bad-line skip can drop the rows."""
 INFINITE = ("inf", "-inf")
-"""How infinite numbers are mostly written."""
+"""The usual spellings of infinite numbers."""
 NO_STORE = "-"
-"""The name of the store where none is made."""
+"""The path of the store in jobs that write no store."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,13 +50,13 @@ class DescribeResult(JobResult):
     """The columns of a table."""
 
     columns: tuple[ColumnDescription, ...]
-    """Each column, in the order of the table."""
+    """The columns, in the order of the table."""
     schema_file: Path | None
-    """Where what would be done was written; None where it was not."""
+    """Path of the schema file; None if none was written."""
     problems: tuple[str, ...] = ()
-    """What is not in order in the columns, as the lines of a table; empty where all is."""
+    """The problems of the columns, as lines of a text table; empty if there are none."""
     command: str = ""
-    """The command that ingests the table as it is; empty where nothing has to be changed."""
+    """The command that ingests the table in spite of its problems; empty if no options have to be changed."""
 
     def facts(self) -> JsonObject:
         """Return the result as JSON values."""
@@ -66,14 +66,14 @@ class DescribeResult(JobResult):
 
 
 def describe(
-    job: IngestJob, write: Path | None = None, most_rows: int | None = None, opened: OpenRows | None = None
+    job: IngestJob, write: Path | None = None, most_rows: int | None = None, open_rows: OpenRows | None = None
 ) -> DescribeResult:
-    """Read the sources of an ingest once and describe their columns; write a schema file where that is wanted.
+    """Read the sources of an ingest once and describe their columns.
 
-    ``most_rows``: how many of the first rows are enough; None: all are read. ``opened`` opens rows of a program, which
-    have no files.
+    ``write``: path of a schema file to write. ``most_rows``: number of rows after which reading stops; None: all rows
+    are read. ``open_rows`` returns a source of rows of a program, in place of files.
 
-    Raises UsageError for sources without named columns, what reading them raises, ExistsError.
+    Raises UsageError if the sources are not tables, ExistsError, and the errors of reading.
     """
     job = job.with_schema()
     path = None if write is None else output_path(write)
@@ -88,16 +88,17 @@ def describe(
         max_census_rows=most_rows,
         memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
     )
-    if stated.on_bad_line == "skip" or (opened is None and form_of(job.sources, stated.format) == "jsonl"):
-        # lines of JSON are not read one by one where all of them must be in order; what is missing makes no line bad
+    if stated.on_bad_line == "skip" or (open_rows is None and form_of(job.sources, stated.format) == "jsonl"):
+        # With "skip", JSON lines are parsed one by one, so that each bad line is counted. With "zero", missing values
+        # do not make a line bad.
         options = replace(options, on_bad_line="skip", missing="zero")
-    source = open_source(job.sources, options) if opened is None else opened(options)
+    source = open_source(job.sources, options) if open_rows is None else open_rows(options)
     if not isinstance(source, TableSource):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
         raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
     offsets = source.encoding().get("offsets", ())
     options = replace(options, missing=stated.missing, offsets=offsets, on_bad_line=stated.on_bad_line)
-    options.rejects.clear()  # of the rows that were read to plan the columns
+    options.rejects.clear()  # bad lines among the first rows, which will be read and counted again
     found = describe_columns(source, options, most_rows)
     if options.rejects.count and found:
         first, count = options.rejects.lines[0][3], options.rejects.count
@@ -122,19 +123,19 @@ def describe(
 
 
 def add_problems(
-    error: DataError, job: IngestJob, report: Report, command: Command, opened: OpenRows | None = None
+    error: DataError, job: IngestJob, report: Report, command: Command, open_rows: OpenRows | None = None
 ) -> None:
-    """Look for all that is not in order in the table of an ingest that ended with an error, where there is more than
-    that: report a table of it, and name in the error's hint the command that takes the table as it is.
+    """After an ingest has failed with ``error``, search the table for further problems. If there are any, report a list
+    of all problems, and put into the hint of the error the command that ingests the table in spite of them.
 
-    ``command`` makes the command, or the call, of some changed options; ``opened`` as for ``describe``.
+    ``command`` returns the command, or the call, for some changed options. ``open_rows``: as for ``describe``.
     """
     if error.code not in EXPLAINED or job.cluster or job.repair or STANDARD_INPUT in map(str, job.sources):
         return
     try:
-        found = describe(job, most_rows=MOST_ROWS, opened=opened)
+        found = describe(job, most_rows=MOST_ROWS, open_rows=open_rows)
     except StreamSVMError:
-        return  # the first error says enough
+        return  # only the first error is shown
     refused = [problem for column in found.columns for problem in column.problems if problem.refused]
     if not refused or (len(refused) == 1 and error.code != BAD_LINES):
         return
@@ -147,10 +148,10 @@ def add_problems(
 
 
 def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByName:
-    """Return the options, by field name, with which an ingest takes the columns as they are; empty where none is needed.
+    """Return the changed options, by field name, with which the columns can be ingested; empty if no change is needed.
 
-    Of lines with values that cannot be read so many are left out as ``--max-bad`` allows. Where they are more, the
-    values are missing ones, if they are a few words, or else the column holds categories.
+    Rows with unreadable values are skipped as long as --max-bad allows. Beyond that, the unreadable values of a column
+    count as missing if they are only a few words; otherwise the column becomes a category.
     """
     refused = [problem for column in columns for problem in column.problems if problem.refused]
     found: ByName = {}
@@ -165,7 +166,7 @@ def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByN
         if problem.rows <= left:
             left -= problem.rows
             found["on_bad_line"] = "skip"
-        elif problem.what == "unreadable" and not problem.values:  # lines that are none of the table
+        elif problem.what == "unreadable" and not problem.values:  # lines that cannot be split into the table's columns
             share = math.ceil(100 * problem.rows / (problem.rows + rows))
             found |= {"on_bad_line": "skip", "max_bad": f"{share}%"}
         elif problem.what == "infinite" or len(problem.values) < MOST_BAD:
@@ -181,7 +182,9 @@ def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByN
 
 
 def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iterator[str]:
-    """Yield a table of what is not in order, one line a problem: where, how many rows, what, and what is done."""
+    """Yield the lines of a text table with one line per problem: the column, the number of rows, the problem, and what
+    ``ingest`` does about it.
+    """
     problems = [problem for column in columns for problem in column.problems]
     if not problems:
         return
@@ -191,7 +194,7 @@ def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iter
 
 
 def _describe_problem(problem: Problem, changes: ByName) -> tuple[str, str]:
-    """Return what is wrong, and what is done about it with the options and their ``changes``."""
+    """Return a description of a problem, and what ``ingest`` does about it with the ``changes`` of options."""
     shown = ", ".join(quote(value, 20) for value in problem.values)
     what = f"{problem.text}: {shown}" if shown else problem.text
     word = shell_word(problem.column)

@@ -1,4 +1,6 @@
-"""Files read by many workers, one file a task; the driver sees them as one source, in the order they were named."""
+"""Ingest on a cluster: each task reads one file; the driver reads the results as one source, in the order in which the
+files were named.
+"""
 
 from __future__ import annotations
 
@@ -28,53 +30,51 @@ from streamsvm.types import Batch
 
 
 class FilePart(NamedTuple):
-    """One file of an ingest. Its size and age are noted, because it must not change under the job."""
+    """One file of an ingest. Its size and modification time are recorded, because it must not change during the job."""
 
     number: int
-    """Its place among the files."""
+    """Position among the files."""
     path: str
-    """Its absolute path."""
+    """Absolute path."""
     size: int
-    """Its bytes when the job began."""
+    """Size in bytes when the job began."""
     age: int
-    """The time of its last change when the job began, in nanoseconds."""
+    """Modification time when the job began, in nanoseconds."""
 
 
 class FileFacts(NamedTuple):
-    """What is known of a file once it was read."""
+    """The facts about a file after a worker has read it."""
 
     part: FilePart
-    """The file."""
     key: str
-    """The sha256 of the file's identity and the options it was read with; the part on disk carries it."""
+    """The sha256 of the file's identity and of the options for reading it; the part on disk contains it."""
     file: JsonObject
     """The fields of its ``SourceFile``."""
     notices: dict[str, int]
-    """What was met and passed over, with counts."""
+    """Notices about the rows, with counts."""
     columns: int
     """The number of features."""
     rows: int
     """The number of rows."""
     labels: tuple[str, ...]
-    """The labels its class codes stand for."""
+    """The label of each class code."""
     kind: str
-    """The kind of array the labels are in: 'f', 'i', 'u', or 'U' for text."""
+    """The kind of the array of labels, in numpy's notation: 'f', 'i', 'u', or 'U' for text."""
 
 
 @dataclass(frozen=True, slots=True)
 class IngestWork:
-    """How files are read, and where the parts go."""
+    """The input that all tasks share: the options for reading files, and the folder of the parts."""
 
     directory: Path
     """The folder of the parts."""
     options: SourceOptions
-    """How the files are read."""
     numeric: bool = False
     """Whether labels are numbers to predict."""
 
 
 class DistributedSource:
-    """One source of files that workers read, one file a task; see ``store.sources.Source``."""
+    """A source (``store.sources.Source``) whose files are read by workers, one file per task."""
 
     exact = False
 
@@ -93,12 +93,12 @@ class DistributedSource:
         self.notices: dict[str, int] = Counter({**self._whole.notices, **({NO_ROWS: left_out} if left_out else {})})
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all rows in order, as the workers finish them. Raises what reading a file raises, ClusterError."""
+        """Yield all rows in order, while workers read further files. Raises ClusterError, and the errors of reading."""
         work = IngestWork(self._directory, self._shared_options(), self._numeric)
         parts = [_part(k, path) for k, path in enumerate(self._paths)]
         shared = (self._executor.share(work),)
         for found in self._executor.map(Task("ingest", read_file), parts, shared):
-            named = str(self._named[found.part.number])  # workers know it by its whole path
+            named = str(self._named[found.part.number])  # as the user wrote it; workers have the absolute path
             self.sources.append(SourceFile(**{**found.file, "name": named}))
             for what, count in found.notices.items():
                 self.notices[what] += count
@@ -106,12 +106,14 @@ class DistributedSource:
             yield from _batches(self._directory, found)
 
     def encoding(self) -> JsonObject:
-        """Return what a second reading must go by; see ``Source.encoding``."""
+        """Return the encoding that later reads of such files must use (``Source.encoding``)."""
         known = self._whole.encoding()
         return known | {"columns": self.columns} if "columns" in known else known
 
     def _shared_options(self) -> SourceOptions:
-        """Return the options that each file is read with: offsets, and what replaces missing values, are those of all files."""
+        """Return the options for reading each file. Offsets and the replacements of missing values come from all
+        files.
+        """
         known = self._whole.encoding()
         if "schema" in known:
             end, unlabeled = self._options.allow_no_final_newline, self._options.missing_label
@@ -124,7 +126,7 @@ class DistributedSource:
 
 
 def read_file(part: FilePart, work: IngestWork) -> FileFacts:
-    """Read a file and write it as a part; this is the task of a worker. Raises DataError, StorageError."""
+    """Read a file and write its rows as a part of the store (the task of a worker). Raises DataError, StorageError."""
     now = _part(part.number, Path(part.path))
     if now != part:
         raise DataError(f"{part.path} has changed", code="E-CHANGED", hint="run the job again when it is complete")
@@ -135,7 +137,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
         coder, kind, rows = Numbers() if work.numeric else Census(), "f", 0
         for batch in source.batches():
             if not len(batch.labels):
-                raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="say where they are: --label")
+                raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="name their column: --label")
             kind = batch.labels.dtype.kind
             writer.append(batch.X, coder.codes(batch.labels), batch.weight)
             rows += len(batch.labels)
@@ -167,30 +169,28 @@ def _key(part: FilePart, work: IngestWork) -> str:
 
 
 def source_for(job: IngestJob, options: SourceOptions, executor: Executor | None, directory: Path) -> Source:
-    """Return one source of all files of an ingest, which is read here or by the workers of a cluster."""
+    """Return one source of all files of an ingest, which are read by this process or by the workers of a cluster."""
     if executor is None or len(job.sources) == 1:
         return open_source(job.sources, options)
     if options.on_bad_line != "error":
-        raise UsageError("lines are skipped only where they are read here", hint="ingest without --cluster")
+        raise UsageError("workers of a cluster cannot skip bad lines", hint="ingest without --cluster")
     if options.id_column is not None:
-        raise UsageError("ids are kept only where files are read here", hint="ingest without --cluster")
+        raise UsageError("workers of a cluster cannot keep ids of rows", hint="ingest without --cluster")
     if options.split_by or options.split_after:
-        raise UsageError(
-            "rows are held out by a column only where files are read here", hint="ingest without --cluster"
-        )
+        raise UsageError("workers of a cluster cannot hold rows out by a column", hint="ingest without --cluster")
     return DistributedSource(job.sources, options, executor, directory, numeric=job.task == REGRESSION)
 
 
 def parts_path(store: Path) -> Path:
-    """Return where workers leave the parts of a store."""
+    """Return the folder in which workers write the parts of a store."""
     return store.resolve().with_name(f".{store.name}.parts")
 
 
 @contextmanager
 def parts_beside(store: Path, executor: Executor | None) -> Iterator[Path]:
-    """Make the folder of the parts of a store, and remove it when the context ends.
+    """Create the folder of the parts of a store; remove it at the end of the context.
 
-    An error leaves it, so that the next run can use the parts that are there.
+    In case of an error it is kept, so that the next run can use the finished parts.
     """
     directory = parts_path(store)
     if executor is not None:

@@ -1,8 +1,8 @@
-"""Rows that a program has, to a store: one door for tables (``table_opener``), one for arrays (``open_array_source``).
+"""Ingest rows of a program: data frames and other tables (``table_opener``), and arrays (``open_array_source``).
 
-They become the store that the same rows in a file become. Nothing is pulled into memory whole: a frame in memory and an
-array are read in slices, a table that may give its rows only once passes through a file beside the store. pyarrow is
-imported where there is a table: estimators import this module.
+The resulting store is the same as from a file with the same rows. No copy of all rows is made in memory: frames and
+arrays are read in slices; a table whose rows can be read only once is written to a scratch file beside the store.
+pyarrow is imported only for tables, because estimators import this module.
 """
 
 from __future__ import annotations
@@ -25,27 +25,30 @@ from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy
 from streamsvm.types import Report, silent
 
 BESIDE = {"label": "y", "weight": "weight"}
-"""What columns are called that were given beside a table, by the option that then names them."""
-
-
+"""Names given to columns of labels and weights that were passed separately from a table, by the option that names
+them."""
 NO_LABEL = "none"
-"""What is given for ``label`` where rows have none."""
+"""The value of ``label`` for rows without labels."""
 
 
 def ingest_given(
     X: Any, y: Any, weight: Any, job: IngestJob, report: Report = silent, *, call: Callable[..., str] | None = None
 ) -> IngestResult:
-    """Write rows X of a program, a table or an array, to the store of ``job``, whose other options hold as for files.
+    """Write rows X of a program, a table or an array, to the store of ``job``; its other options apply as for files.
 
-    ``y`` and ``weight``: labels and weights (n,), or the names of columns; None: those that the job names, or no weights.
-    ``call`` makes the call of a job with some changed options; with it an error for a value of a table names all others. Raises UsageError for rows without labels, and what ``ingest`` raises.
+    ``y`` and ``weight``: labels and weights (n,), or names of columns; None: the columns that the job names, or no
+    weights. ``call`` returns the Python call of a job with some changed options; with it, an error for a bad value of a
+    table lists all other problems, too. Raises UsageError for rows without labels, and the errors of ``ingest``.
     """
     if y is None and job.label == NO_LABEL:
-        raise UsageError("rows are stored with labels", hint="pass y=LABELS, one a row; for one class any two will do")
+        raise UsageError(
+            "a store needs a label for each row",
+            hint="pass y=LABELS, one per row; for one-class problems any two labels will do",
+        )
     if kind_of(X) not in ARRAYS:
         return _ingest_table(X, {"label": y, "weight": weight}, job, report, call)
     if y is None and job.label is None:
-        raise UsageError("there are no labels", hint="pass y=LABELS, one a row")
+        raise UsageError("there are no labels", hint="pass y=LABELS, one per row")
     from streamsvm.store.sources.arrays import label_array, open_array_source
 
     labels, weight = job.label if y is None else y, job.weight if weight is None else weight
@@ -57,7 +60,7 @@ def ingest_given(
 def _ingest_table(
     X: Any, beside: ByName, job: IngestJob, report: Report, call: Callable[..., str] | None
 ) -> IngestResult:
-    """Write a table; ``beside``: labels and weights by the option that names their column, or the names of columns."""
+    """Write a table to the store of ``job``. ``beside``: labels and weights, or names of columns, by option."""
     from streamsvm.store.sources.data_frames import table_opener
 
     names = {option: value for option, value in beside.items() if isinstance(value, str)}
@@ -71,23 +74,23 @@ def _ingest_table(
     with ExitStack() as stack:
 
         def make_directory() -> Path:
-            place = job.store.with_name(f"{job.store.name}.rows")  # of the store itself leftovers are swept
+            place = job.store.with_name(f"{job.store.name}.rows")  # scratch files beside the store itself are removed
             sweep_beside(place)
             return stack.enter_context(scratch_beside(place))
 
-        opened = table_opener(X, make_directory, columns)
+        open_rows = table_opener(X, make_directory, columns)
         try:
-            return ingest_from(job, opened, report)
+            return ingest_from(job, open_rows, report)
         except DataError as error:
             if call is not None:
                 from streamsvm.jobs.ingest.describe import add_problems
 
-                add_problems(error, job, report, partial(call, job), opened)
+                add_problems(error, job, report, partial(call, job), open_rows)
             raise
 
 
 def column_of(values: Any) -> Array:
-    """Return labels or weights of any kind, also lazy ones and tables of one column, as an array (n,). Raises
+    """Return labels or weights of any kind (also lazy collections, and tables of one column) as an array (n,). Raises
     UsageError.
     """
     kind = kind_of(values)
@@ -101,5 +104,5 @@ def column_of(values: Any) -> Array:
     if found.ndim == 2 and found.shape[1] == 1:
         found = found[:, 0]
     if found.ndim != 1:
-        raise UsageError(f"labels and weights are one a row, not {found.shape}", hint="pass an array (n,)")
+        raise UsageError(f"labels and weights must have shape (n,), not {found.shape}", hint="pass an array (n,)")
     return found

@@ -1,5 +1,5 @@
-"""The rows that ``ingest`` holds out for the test store: a random share of all rows, of each class or of the groups, or the
-rows after a value.
+"""The rows that ``ingest`` holds out for the test store: a random share of all rows, of each class or of the groups, or
+the rows after a value.
 
 The choice depends only on the seed and the rows, so that the same rows are held out however the sources are cut into
 batches.
@@ -17,7 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.store.write.shuffle import hashes
 
 STRATUM = 100
-"""Rows of a class of which the share that is held out is exact, to the row."""
+"""In each run of STRATUM rows of a class, the number of held-out rows is exact."""
 
 
 @dataclass(slots=True)
@@ -25,18 +25,19 @@ class HoldOut:
     """Chooses rows for the test store."""
 
     seed: int
-    """What is drawn from."""
+    """Seed of the random choice."""
     fraction: float
-    """The share of the rows; of no account where a value decides."""
+    """Share of the rows to hold out; not used with --split-after."""
     stratify: bool = False
-    """Whether it is the share of the rows of every class."""
-    _met: dict[int, int] = field(default_factory=dict)
+    """Whether the share applies to the rows of each class."""
+    _rows_so_far: dict[int, int] = field(default_factory=dict)
+    """Number of rows of each class so far."""
 
     def choose(self, first_row: int, codes: Array, split: Array | None) -> NDArray[np.bool_]:
-        """Return whether each row goes to the test store, (n,) bool: rows from number ``first_row`` on, of these
-        classes.
+        """Return whether each of n consecutive rows is held out, (n,) bool.
 
-        ``split`` is of the rows' groups or of the value that decides; see ``Batch.split``.
+        ``first_row``: number of the first row. ``codes``: class codes (n,). ``split`` (``Batch.split``): hashes of the
+        rows' groups, or bools that --split-after has decided already; None: neither option was given.
         """
         from streamsvm.compute.random import STEP, mix_bits
 
@@ -54,14 +55,14 @@ class HoldOut:
         found = np.zeros(len(codes), np.bool_)
         for code in np.unique(codes).tolist():
             rows = np.flatnonzero(codes == code)
-            first = self._met.get(code, 0)
+            first = self._rows_so_far.get(code, 0)
             found[rows] = self._choose_of_class(code, first, len(rows))
-            self._met[code] = first + len(rows)
+            self._rows_so_far[code] = first + len(rows)
         return found
 
     def _choose_of_class(self, code: int, first: int, count: int) -> NDArray[np.bool_]:
-        """Return whether the rows [first, first + count) of a class are held out: of every 100 of them the share,
-        drawn.
+        """Return whether each of the rows [first, first + count) of a class is held out: in every STRATUM rows a random
+        choice of exactly the share.
         """
         strata = range(first // STRATUM, (first + count - 1) // STRATUM + 1)
         drawn = [np.random.default_rng((self.seed, code, k)).permutation(STRATUM) for k in strata]
@@ -72,13 +73,13 @@ class HoldOut:
 
 
 def _is_in_lowest_share(values: NDArray[np.uint64], fraction: float) -> NDArray[np.bool_]:
-    """Return whether evenly distributed values are among the lowest share."""
+    """Return whether each of some uniformly distributed values is in the lowest ``fraction`` of the range of uint64."""
     return (values >> np.uint64(11)) < np.uint64(int(fraction * 2**53))
 
 
 def check_parts(rows: int, test_rows: int, what: str) -> None:
-    """Raise DataError E-SPLIT when all rows, or none, are held out by a column; ``what`` is the option."""
+    """Raise DataError E-SPLIT if an option (``what``) holds out all rows or none."""
     if test_rows in (0, rows):
         where = "the test store" if test_rows else "the store for training"
         found = f"{what} sends all {rows} rows to {where}"
-        raise DataError(found, code="E-SPLIT", hint="'--describe' shows what values there are: choose another one")
+        raise DataError(found, code="E-SPLIT", hint="'--describe' shows the values of the column: choose another one")

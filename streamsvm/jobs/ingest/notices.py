@@ -1,11 +1,11 @@
-"""What a user is told of an ingest: label drift, options without effect, and what float32 does to columns.
+"""The notices of an ingest: label drift, options without effect, and the loss of precision in float32.
 
-**Label drift**: classes that are not spread evenly over the chunks of a store make solvers need more passes.
+**Label drift**: if the classes are not spread evenly over the chunks of a store, solvers need more passes.
 
-**Precision**: nothing is lost in silence. A number x is kept to about |x| 2^-24. Of a column whose mean is more than
-FAR_FROM_ZERO standard deviations from 0 fewer than ten bits of the variation are left, and whole numbers above 2^24
-become even ones. Numbers that differ in every row and are whole are names, not quantities: a model can only learn them
-by heart.
+**Precision**: each loss of precision is reported. float32 rounds a number x by up to about |x| 2^-24. If the mean of a
+column is more than FAR_FROM_ZERO standard deviations from 0, fewer than ten bits of its variation remain, and integers
+above 2^24 are rounded to even ones. A column of integers that differ in every row is probably an identifier, not a
+quantity; a model could only memorize it.
 """
 
 from __future__ import annotations
@@ -35,25 +35,29 @@ from streamsvm.store.sources.schema import CATEGORY, HASHED, TEXT
 from streamsvm.types import Statistics, Store
 
 DRIFT = 0.1
-"""The distance of a class's share in a chunk from its share in all rows beyond which a user is warned."""
+"""Difference between the share of a class in a chunk and in all rows above which a warning is given."""
 FEW_CHUNKS = 2
-"""Fewer chunks than this say nothing about drift."""
+"""With fewer chunks than this, drift is not judged."""
 SAMPLE, LEAST_ROWS, MOST_COLUMNS = 2000, 100, 2000
-"""Rows that are looked at for names, the fewest that say something, and the widest rows that are looked at."""
+"""Number of rows that are searched for identifiers, the minimum number of rows, and the maximum number of columns."""
 UNIQUE, UNIQUE_ROUNDED = 0.99, 0.2
-"""The share of different values from which on whole numbers are taken for names; of those rounded to even ones."""
+"""Share of distinct values from which a column of integers counts as identifiers, and the same for integers above 2^24,
+which are rounded."""
 SHOWN = 5
+"""Number of columns that a notice names."""
 SAMPLED_CHUNKS, MOST_SAMPLED, MOST_NUMBERS = 16, 8000, 1 << 21
-"""Chunks, rows and numbers at most that are looked at for rows that crowd."""
+"""Number of chunks, rows and numbers that are sampled at most to find crowded values."""
 LEAST_FAR = 1e4
-"""Numbers nearer 0 than this do not crowd: float32 has steps of less than a thousandth there."""
+"""Numbers with a smaller absolute value are not searched, because there the steps of float32 are less than 0.001."""
 CROWDED, CROWD, LEAST_CROWD = 4, 0.0016, 16
-"""Steps of float32, the share of all rows that lie between so many of them where little is kept, and the fewest rows."""
+"""Values are crowded if the share CROWD of all rows, and at least LEAST_CROWD rows, lie within CROWDED steps of
+float32."""
 
 
 def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float:
-    """Return how far the share of a class in a chunk is from its share in all rows, at most; 0 when classes are well
-    mixed.
+    """Return the largest difference between the share of a class in a chunk and its share in all rows.
+
+    ``chunks``: rows of each class, for each chunk. ``counts``: rows of each class in all chunks.
     """
     table = np.zeros((len(chunks), len(counts)))
     for k, chunk in enumerate(chunks):
@@ -63,15 +67,15 @@ def label_drift(chunks: Sequence[Sequence[int]], counts: Sequence[int]) -> float
 
 
 def drift_warning(manifest: Manifest) -> list[str]:
-    """Return a warning when the classes are not spread over the chunks, else nothing.
+    """Return a warning if the classes are not spread evenly over the chunks, else an empty list.
 
-    The last chunk may be too small to judge by.
+    The last chunk is ignored, because it may be small.
     """
     chunks = manifest.chunks[:-1] if len(manifest.chunks) > FEW_CHUNKS else manifest.chunks
     if len(chunks) < FEW_CHUNKS:
         return []
     drift = label_drift([c.counts for c in chunks], manifest.layout().counts)
-    # three standard deviations of a share that is drawn by chance do not count
+    # up to three standard deviations of a random share are not drift
     chance = 3 * 0.5 / np.sqrt(min(c.rows for c in chunks))
     if drift <= DRIFT + chance:
         return []
@@ -80,10 +84,8 @@ def drift_warning(manifest: Manifest) -> list[str]:
 
 
 def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
-    """Return which fields nothing looked at in a source that was read to its end, by the reason; see
-    ``without_effect``.
-    """
-    beside = () if job.sources else ("label", "weight")  # which are given with arrays of a program
+    """Return the options that had no effect, by the reason (``without_effect``), after all of the source was read."""
+    beside = () if job.sources else ("label", "weight")  # given together with arrays of a program
     encoding = source.encoding()
     schema = encoding.get("schema")
     kinds = None if schema is None else {column["kind"] for column in schema["columns"]}
@@ -102,9 +104,12 @@ def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
 
 
 def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
-    """Return what float32 has done to the columns of a store just committed; ``first``: the first rows of its source."""
+    """Return notices about the precision of the columns of a store that was just committed.
+
+    ``first``: the first rows of its source.
+    """
     store, offsets = open_store(stored), offsets_from(source.encoding())
-    ids = looks_like_ids(first, source.columns or 0, offsets)
+    ids = find_id_columns(first, source.columns or 0, offsets)
     statistics = store.statistics()
     found = precision_warnings(statistics, store.layout.rows, source.names, offsets, ids)
     named = np.union1d(ids, far_columns(statistics, store.layout.rows)).astype(np.int64)
@@ -112,9 +117,11 @@ def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
 
 
 def store_precision_notices(store: Store) -> list[str]:
-    """Return what float32 has done to the columns of a store, wherever its rows came from."""
+    """Return notices about the precision of the columns of any store."""
     statistics, offsets, names = store.statistics(), offsets_of_store(store.facts), store.facts.get("names")
-    here = Offsets(np.empty(0, np.int64), np.empty(0))  # which columns are stored from another zero is no loss
+    here = Offsets(
+        np.empty(0, np.int64), np.empty(0)
+    )  # columns with an offset are not reported, because nothing is lost
     found = precision_warnings(statistics, store.layout.rows, names, here)
     return found + crowded_warnings(store, statistics, names, offsets, far_columns(statistics, store.layout.rows))
 
@@ -122,11 +129,10 @@ def store_precision_notices(store: Store) -> list[str]:
 def crowded_warnings(
     store: Store, statistics: Statistics, names: Sequence[str] | None, offsets: Offsets, named: Int64
 ) -> list[str]:
-    """Return a line for columns of which some rows crowd into a few steps of float32, far from the zero that the first
-    rows decided; ``named`` are columns that another line names.
+    """Return one line about columns in which the values of some rows are crowded within a few steps of float32, because
+    they lie far from the offset that the first rows determined; empty if there are none.
 
-    Rows are sampled from chunks all over the store: of those that lie between ``CROWDED`` steps, more than chance puts
-    there.
+    Rows are sampled from chunks in all parts of the store. ``named``: columns that another notice names already.
     """
     largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
     far = np.setdiff1d(np.flatnonzero((largest > LEAST_FAR) & (statistics.minimum < statistics.maximum)), named)
@@ -148,8 +154,8 @@ def crowded_warnings(
 
 
 def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, set[int]]:
-    """Return rows that were sampled, the column and the value of each of their entries far from 0 in the wanted
-    columns, and the columns that have fractions.
+    """Return the number of sampled rows; the column and the value of each of their entries far from 0 in the ``wanted``
+    columns; and the columns with values that are not integers.
     """
     layout, into = store.layout, store.buffers()
     chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, SAMPLED_CHUNKS).astype(int)).tolist()
@@ -174,10 +180,11 @@ def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, s
 
 
 def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
-    """Return where more of the values (ascending) than chance puts there lie between a few steps of float32; None
-    where nowhere.
+    """Return a value at which the ascending ``values`` of a column are crowded within a few steps of float32; None if
+    there is none.
 
-    The numbers of a ``whole`` column are exact up to 2^24; equal fractions up to a fourth of it may well be equal.
+    ``rows``: number of sampled rows. ``whole``: whether all values are integers, which are exact up to 2^24. Equal
+    values of other columns up to 2^22 are not counted as crowded, because they may have been equal before rounding.
     """
     many = max(LEAST_CROWD, int(CROWD * rows))
     if len(values) < many:
@@ -191,13 +198,16 @@ def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
 
 
 def far_columns(statistics: Statistics, rows: int) -> Int64:
-    """Return the columns whose mean is too many standard deviations from 0."""
+    """Return the columns whose mean is more than FAR_FROM_ZERO standard deviations from 0."""
     deviation = np.sqrt(statistics.M2 / rows)
     return np.flatnonzero((np.abs(statistics.mean) > FAR_FROM_ZERO * deviation) & (deviation > 0.0))
 
 
-def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
-    """Return the columns of some rows, stored at ``offsets``, whose values are whole, above 1,000 and all but unique."""
+def find_id_columns(X: Rows, columns: int, offsets: Offsets) -> list[int]:
+    """Return the columns that are probably identifiers: integers, above 1,000 and nearly all distinct.
+
+    ``X``: some rows, from which ``offsets`` have been subtracted.
+    """
     rows = min(row_count(X), SAMPLE)
     if rows < LEAST_ROWS or columns > MOST_COLUMNS:
         return []
@@ -206,7 +216,7 @@ def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
     values = dense_rows(X, np.arange(rows), columns).astype(np.float64)
     values[:, offsets.columns] += offsets.values
     whole = (values == np.floor(values)).all(axis=0) & (np.abs(values).max(axis=0) > 1000.0)
-    # above 2^24 neighbors have become equal, two by two, or four by four, but where they are stored less an offset
+    # above 2^24, two or more neighboring integers are rounded to the same number, except in columns with an offset
     least = np.where(np.abs(values).max(axis=0) > LARGEST_EXACT, UNIQUE_ROUNDED, UNIQUE)
     least[offsets.columns] = UNIQUE
     return [int(j) for j in np.flatnonzero(whole) if len(np.unique(values[:, j])) >= least[j] * rows]
@@ -215,8 +225,8 @@ def looks_like_ids(X: Rows, columns: int, offsets: Offsets) -> list[int]:
 def precision_warnings(
     statistics: Statistics, rows: int, names: Sequence[str] | None, offsets: Offsets, ids: Sequence[int] = ()
 ) -> list[str]:
-    """Return a line each for columns stored less an offset, for those far from 0 nevertheless, and for ids; none where
-    all is well.
+    """Return up to three lines: about columns with an offset, about columns that are far from 0 in spite of it, and
+    about identifiers.
     """
     largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
     step = np.spacing(largest.astype(np.float32)).astype(np.float64)

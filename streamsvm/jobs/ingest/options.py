@@ -1,4 +1,4 @@
-"""What ``ingest`` is asked for."""
+"""The options of ``ingest``, and those that a fit of files shares with it."""
 
 from __future__ import annotations
 
@@ -34,37 +34,41 @@ from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
 
 @option_group
 class RowsOptions(ReadOptions):
-    """How rows of files are read: the options that ``ingest`` and a fit of files share."""
+    """The options for reading rows from files, shared by ``ingest`` and a fit of files."""
 
     task: Annotated[
         str,
-        Option("What labels are: classes, or, for regression, numbers to predict.", "labels", choices=TASKS),
+        Option("Whether labels are classes or numbers to predict (regression).", "labels", choices=TASKS),
     ] = CLASSIFICATION
     label_threshold: Annotated[
         float | None,
-        Option("Numbers as labels: from this one on class 1, below it class 0.", "labels", bounds=Bounds()),
+        Option("For labels that are numbers: class 1 from this value up, class 0 below it.", "labels", bounds=Bounds()),
     ] = None
     shuffle: Annotated[
         bool,
         Option(
-            "Store the rows in random order, drawn from the seed: an exact shuffle in a second pass, through a scratch "
-            "file.",
+            "Store the rows in a random order that the seed determines. The shuffle is exact; it takes a second pass, "
+            "through a scratch file.",
             "output",
         ),
     ] = False
     expect_rows: Annotated[
         int | None,
-        Option("How many rows the sources hold together; anything else is an error.", "faults", bounds=Bounds(least=0)),
+        Option(
+            "Number of rows that all sources should have together; any other number is an error.",
+            "faults",
+            bounds=Bounds(least=0),
+        ),
     ] = None
     stratify: Annotated[
         bool,
-        Option("With --test-fraction: the same share of the rows of every class.", "output"),
+        Option("With --test-fraction: hold out the same share of the rows of every class.", "output"),
     ] = False
     split_by: Annotated[
         str | None,
         Option(
-            "With --test-fraction, tables: a column of groups, none of which is divided; it is no feature, unless --column "
-            "or --categorical says which.",
+            "With --test-fraction, tables: a column of groups; all rows of a group go to the same store. The column is "
+            "no feature, unless --column or --categorical gives it a kind.",
             "output",
             metavar="COLUMN",
             formats=TABLES,
@@ -73,7 +77,7 @@ class RowsOptions(ReadOptions):
     split_after: Annotated[
         str | None,
         Option(
-            "Tables: rows beyond a number, or after a day, go to the test store: year=2019, or day=2019-12-31.",
+            "Tables: rows with a larger number, or a later day, go to the test store: year=2019, or day=2019-12-31.",
             "output",
             metavar="COLUMN=VALUE",
             formats=TABLES,
@@ -82,7 +86,7 @@ class RowsOptions(ReadOptions):
     schema: Annotated[
         Path | None,
         Option(
-            "Tables: a file that says what becomes of each column, as --write-schema writes it.",
+            "Tables: a file with the kind of each column, in the form that --write-schema writes.",
             "columns",
             formats=TABLES,
         ),
@@ -90,8 +94,8 @@ class RowsOptions(ReadOptions):
     recognize: Annotated[
         bool,
         Option(
-            "Decide by their values what becomes of columns of text: amounts, dates, yes and no become numbers, other "
-            "text one-hot or hashed columns.",
+            "Choose the kind of text columns by their values: amounts, dates, yes and no become numbers, other text "
+            "becomes one-hot or hashed columns.",
             "columns",
             formats=TABLES,
         ),
@@ -100,54 +104,54 @@ class RowsOptions(ReadOptions):
 
 Job = TypeVar("Job", bound=Checked)
 HELD_OUT = 0.1
-"""The share of the rows of files that is held out by default."""
+"""Default share of the rows of files that is held out."""
 NO_PAGE = "none"
-"""The value of --report for no page."""
+"""The value of --report that means no page."""
 INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
 STORE_OR_FILES = Option(
-    "What to train on: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such "
-    "files or a pattern, which are ingested first.",
+    "Training data: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such files or "
+    "a pattern. Files are ingested first.",
     metavar="STORE|FILE",
 )
-MISSING_IN_FILES = replace(MISSING, default="indicator of tables, error of other files")
-LOSS_OF_TARGET = replace(LOSS, default="squared_hinge; squared for numbers to predict")
-STANDARDIZED_FILES = replace(STANDARDIZE, default="of tables in files, not of stores")
+MISSING_IN_FILES = replace(MISSING, default="indicator in tables, error in other files")
+LOSS_OF_TARGET = replace(LOSS, default="squared_hinge; squared for regression")
+STANDARDIZED_FILES = replace(STANDARDIZE, default="yes for tables in files, no for stores")
 BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
 
 
 @option_group
 class FilesOptions(RowsOptions):
-    """Files to train on: how they are read, and where the store made of them is kept."""
+    """The options for training on files: how they are read, and where the store made from them is kept."""
 
     more: Annotated[tuple[str, ...], Option("More files of the same kind.", metavar="FILE")] = ()
     cache: Annotated[
         str | None,
         Option(
-            "Files: where the store made of them is kept, which later runs on the same files use again.",
+            "Files: path of the store made from them, which later runs on the same files reuse.",
             "output",
             metavar="PATH",
-            default="FILE.zarr beside the output, FILE.2.zarr of other options",
+            default="FILE.zarr beside the output, FILE.2.zarr for other options",
         ),
     ] = None
     test_fraction: Annotated[
         float | None,
         Option(
-            "Files: share of the rows that is held out, to evaluate the model on.",
+            "Files: share of the rows that is held out to evaluate the model.",
             "output",
             bounds=Bounds(least=0, below=1),
             default="0.1",
         ),
     ] = None
-    # None: by the first rows
+    # None: the first rows decide
     multiline: Annotated[bool | None, replace(MULTILINE, default="if those of the first rows do")] = None
-    # None: by the kind of files
+    # None: the format of the files decides
     missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
     on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
 
     def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
-        """Return the ingest of the files; ``table``: they are tables. ``held_out``: the share of rows that is held out
-        by default.
+        """Return the ingest job for the files. ``table``: whether they are tables. ``held_out``: default share of rows
+        to hold out.
         """
         shared = {field.name for field in options_of(RowsOptions)}
         shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}
@@ -165,10 +169,10 @@ class FilesOptions(RowsOptions):
 
 
 def job_on_store(kind: type[Job], job: Checked, store: Path | str, *, table: bool) -> Job:
-    """Return the job of ``kind`` that trains on a store, with the options of a job that may train on files.
+    """Return a job of class ``kind`` on a store, with the options of ``job``, which may have been given files.
 
-    Options that are not stated are decided here: the rows of a ``table`` in files are standardized, and the loss follows
-    the targets.
+    Options that were not given are chosen: rows are standardized if they come from a ``table`` in files, and the loss
+    suits the targets.
     """
     fields: type = kind
     values = field_values(job, (field.name for field in options_of(fields)))
@@ -180,20 +184,20 @@ def job_on_store(kind: type[Job], job: Checked, store: Path | str, *, table: boo
 
 
 def choose_loss(stated: str | None, store: Path | str) -> str:
-    """Return the loss of a job: the one that is stated, or the usual one for classes, or for numbers to predict."""
+    """Return the loss of a job: ``stated``, or the default loss for classes or for regression."""
     if stated is not None:
         return stated
     from streamsvm.store import open_store
 
     try:
         numeric = open_store(Path(store)).layout.numeric
-    except StreamSVMError:  # which the job raises
+    except StreamSVMError:  # the job itself will raise it
         numeric = False
     return "squared" if numeric else "squared_hinge"
 
 
 def are_files(name: str, more: Sequence[str]) -> bool:
-    """Return whether files are named to train on, and not a store or arrays that are read in place."""
+    """Return whether the training data are files to ingest, and not a store or arrays that are read in place."""
     from streamsvm.jobs.apply.rows import is_store
     from streamsvm.store.foreign import foreign_format
     from streamsvm.store.sources.byte_stream import STANDARD_INPUT
@@ -209,28 +213,31 @@ def are_files(name: str, more: Sequence[str]) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
-    """What ``streamsvm ingest`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm ingest``. The keys of a job file are the names of these fields and of the groups'
+    fields.
+    """
 
     sources: Annotated[
         tuple[Path, ...],
         Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
     ]
-    store: Annotated[Path, Option("Where the store is written.")]
-    positive: Annotated[str | None, Option("One class against the rest: the label that becomes class 1.", "labels")] = (
-        None
-    )
-    # a chunk of less than a page is mostly overhead
+    store: Annotated[Path, Option("Path of the store.")]
+    positive: Annotated[
+        str | None, Option("Train one class against the rest: the label that becomes class 1.", "labels")
+    ] = None
+    # the overhead of a chunk smaller than a page would exceed its content
     chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=4096))] = CHUNK_BYTES
     layout: Annotated[
         str,
         Option(
-            "How rows are stored; auto: csr for svmlight that is mostly empty and for tables with many one-hot columns.",
+            "Layout of the rows; auto: csr for svmlight rows that are mostly zero and for tables with many one-hot "
+            "columns.",
             "output",
             choices=("auto", "dense", "csr"),
         ),
     ] = "auto"
     test_store: Annotated[
-        Path | None, Option("Where the test store is written.", "output", default="NAME.test.zarr beside NAME.zarr")
+        Path | None, Option("Path of the test store.", "output", default="NAME.test.zarr beside NAME.zarr")
     ] = None
     store_format: Annotated[
         str | None,
@@ -238,13 +245,13 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
             "Format of the store.",
             "output",
             choices=("zarr", "hdf5"),
-            default="by its name, HDF5 for NAME.h5, else Zarr",
+            default="HDF5 for NAME.h5, else Zarr",
         ),
     ] = None
     compression: Annotated[
         str,
         Option(
-            "Compress the arrays of a Zarr store; auto: with lz4 those it makes much smaller, by trying the first rows.",
+            "Compression of the arrays of a Zarr store; auto: lz4 for arrays whose first rows it makes much smaller.",
             "output",
             choices=("none", "auto", "lz4"),
         ),
@@ -252,28 +259,32 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
     repair: Annotated[
         bool,
         Option(
-            "Write again only the damaged chunks of a store, from the sources and with the options it was made with.",
+            "Write only the damaged chunks of a store again, from the same sources and with the same options.",
             "output",
         ),
     ] = False
 
     def __post_init__(self) -> None:
-        """Check the options; raises UsageError."""
+        """Check the options. Raises UsageError."""
         super().__post_init__()
         self._check_split()
 
     def _check_split(self) -> None:
-        """Raise UsageError for ways to hold rows out that exclude each other, or that lack what they need."""
+        """Raise UsageError for options for held-out rows that exclude each other, or without the options that they
+        need.
+        """
         asked = {"--stratify": self.stratify, "--split-by": self.split_by, "--split-after": self.split_after}
         given = [name for name, value in asked.items() if value]
         if self.stratify and self.task == REGRESSION:
             raise UsageError(
-                "--stratify holds out a share of every class, and --task regression has none", hint="leave it out"
+                "--stratify holds out a share of every class, and --task regression has no classes", hint="leave it out"
             )
         if len(given) > 1:
             raise UsageError(f"{given[0]} and {given[1]} are two ways to hold rows out", hint="choose one of them")
         if given and given != ["--split-after"] and not self.test_fraction:
-            raise UsageError(f"{given[0]} holds no rows out without a share", hint="pass --test-fraction 0.2")
+            raise UsageError(
+                f"{given[0]} needs --test-fraction, the share of rows to hold out", hint="pass --test-fraction 0.2"
+            )
         if self.split_after is None:
             return
         if self.test_fraction:
@@ -286,29 +297,29 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
             raise UsageError(f"--split-after {quote(self.split_after)} is not COLUMN=VALUE", hint=hint)
 
     def with_schema(self) -> IngestJob:
-        """Return the job with what its schema file says, unless an option says otherwise. Raises MissingError,
+        """Return the job with the settings of its schema file; options take precedence. Raises MissingError,
         ConfigError.
         """
         if self.schema is None:
             return self
         from streamsvm.jobs.ingest.schema_file import read_schema
 
-        said = read_schema(self.schema)
+        schema = read_schema(self.schema)
         return replace(
             self,
-            columns_as=(*said.columns_as, *self.columns_as),
-            label=self.label or said.label,
-            id_column=self.id_column or said.id_column,
-            weight=self.weight or said.weight,
+            columns_as=(*schema.columns_as, *self.columns_as),
+            label=self.label or schema.label,
+            id_column=self.id_column or schema.id_column,
+            weight=self.weight or schema.weight,
         )
 
     @property
     def holds_out(self) -> bool:
-        """Whether some rows go to a test store."""
+        """Whether rows are held out in a test store."""
         return bool(self.test_fraction or self.split_after)
 
     def options(self) -> SourceOptions:
-        """Return the part that says how the files are read."""
+        """Return the options for reading the sources."""
         stated = field_values(self, (option.name for option in options_of(ReadOptions)))
         return SourceOptions(
             **stated,
@@ -320,7 +331,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
         )
 
     def test_path(self) -> Path:
-        """Return where the test store goes."""
+        """Return the path of the test store."""
         return self.test_store or self.store.with_name(f"{self.store.stem}.test{self.store.suffix or '.zarr'}")
 
     def targets(self) -> list[Path]:
@@ -330,7 +341,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CacheIngestJob(IngestJob):
-    """The ingest of a store that a fit makes of files for itself."""
+    """The ingest by which a fit of files makes its store."""
 
     contents: JsonObject
-    """What the store is made of, which its manifest records."""
+    """The description of the store's content, for the manifest; by it later runs recognize the store."""

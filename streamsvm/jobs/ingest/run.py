@@ -1,7 +1,8 @@
-"""ingest: files, or what a program has, to a store and perhaps a test store beside it.
+"""ingest: convert files, or rows of a program, to a store, and optionally to a test store beside it.
 
-source -> a thread reads ahead -> labels to codes, rows to the layout of the store -> store or test store -> commit; or
-nothing that could be taken for a store. What is needed in memory and on disk is asked for before either is taken.
+A thread reads batches from the source; labels are encoded as class codes, rows are converted to the layout of the
+store, and each row is written to the store or the test store. The stores are committed at the end; before that, nothing
+on disk can be mistaken for a complete store. Memory and disk space are checked before they are used.
 """
 
 from __future__ import annotations
@@ -69,18 +70,19 @@ from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
 
 SOURCE_BYTES = 64 << 20
-"""Bytes for parser, text and rows in flight; the most is a Parquet file with one-hot columns (measured: 60 MiB with
-pyarrow)."""
+"""Bytes counted for the parser, its text and the rows in flight. The largest measured use is 60 MiB, for a Parquet file
+with one-hot columns."""
 CHUNKS_PER_WRITER = 3
-"""Chunks a writer holds at once: the one that fills, the rows it is joined from, the unit on its way to disk.
-Where a thread writes a chunk while the next one fills, that one is joined when the other is written."""
+"""Number of chunks that a writer holds at the same time: the chunk that is being filled, the rows from which it is
+joined, and the storage unit that is being written. A writer with a background thread holds no more, because it joins
+the next chunk only after the previous one was written."""
 PARSER_BYTES = 16 << 20
-"""Bytes of each further thread that parses: text, arrays it is parsed into, rows (measured: 9 MiB with short rows)."""
+"""Bytes for each additional parser thread: text, parsed arrays and rows (measured: 9 MiB with short rows)."""
 CACHE = "cache"
-"""The fact of a store that a fit has made of files: what it is made of."""
+"""The key in the manifest of a store that a fit has made from files; its value says from what the store was made."""
 DENSE_FROM = 0.5
-"""From this share of entries on dense rows are smaller: 4 bytes for each against 8."""
-ELSEWHERE = (
+"""Share of nonzero entries from which dense rows (4 bytes per entry) take fewer bytes than CSR rows (8 bytes)."""
+SETTINGS_WITHOUT_CONTENT = (
     "store",
     "test_store",
     "overwrite",
@@ -93,21 +95,21 @@ ELSEWHERE = (
     "insecure_network",
     "contents",
 )
-"""The fields of a job that say nothing of what the store will hold."""
+"""The fields of a job that do not affect the content of the store."""
 
 
 class Stores:
-    """The store that is being written and, if rows are held out, the test store; what was written is counted."""
+    """The store that is being written and, if rows are held out, the test store; counts the rows written."""
 
     def __init__(self, job: IngestJob, opener: Opener, coder: Labels, *, sparse: bool, columns: int | None) -> None:
         self.coder = coder
-        """Turns labels into class codes."""
+        """Encodes labels as class codes."""
         self.rows = self.test_rows = 0
-        """Rows written, those of the test store included, and those of the test store alone."""
+        """Number of rows written in both stores, and in the test store."""
         self.counts: list[int] = []
-        """Rows of each class."""
+        """Number of rows of each class."""
         self.labels: dict[int, set[str]] = {}
-        """The distinct labels of each file, by its position; a file's set stops growing at three."""
+        """The distinct labels in each file, by the position of the file; at most three per file are kept."""
         self._sparse, self._columns = sparse, columns
         self._split = HoldOut(job.seed, job.test_fraction, job.stratify)
         writers = [opener(path, sparse, job.chunk_bytes) for path in job.targets()]
@@ -119,7 +121,9 @@ class Stores:
             self._writers = [ShufflingWriter(writer, job.seed) for writer in writers]
 
     def append(self, batch: Batch, file: int) -> None:
-        """Write the rows of a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL, StorageError."""
+        """Write the rows of a batch of the file at position ``file``. Raises DataError E-ROWS, E-LABEL,
+        StorageError.
+        """
         rows = row_count(batch.X)
         if len(batch.labels) != rows:
             raise DataError(
@@ -141,13 +145,16 @@ class Stores:
         note_labels(batch.labels, self.labels.setdefault(file, set()))
 
     def commit(self, columns: int, facts: JsonObject) -> Manifest:
-        """Commit the test store, then the store, which is what people look for; return the manifest of the store."""
+        """Commit the test store and then the store, whose existence says that both are complete; return the manifest of
+        the store.
+        """
         classes = self.coder.table()
         return [writer.commit(classes, columns, facts) for writer in reversed(self._writers)][-1]
 
     def on_exit(self, _: object, error: BaseException | None, __: object) -> None:
-        """Leave unfinished stores for the next run where it can go on from them, else remove them; a callback of an
-        exit stack.
+        """Keep unfinished stores if the next run can continue from them, else remove them.
+
+        This is a callback of an exit stack.
         """
         if isinstance(error, InterruptedRun | StorageError | KeyboardInterrupt):
             safe = sum(writer.suspend() for writer in self._writers)
@@ -160,33 +167,34 @@ class Stores:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
-    """What was stored."""
+    """The result of an ingest: the stores, and the numbers of rows and columns in them."""
 
     store: Path
     """The path of the store."""
     test_store: Path | None
-    """The path of the test store; None where no rows were held out."""
+    """The path of the test store; None if no rows were held out."""
     rows: int
-    """Rows read, those of the test store included."""
+    """Number of rows in the store."""
     test_rows: int
-    """Rows of the test store."""
+    """Number of rows in the test store."""
     columns: int
     """The number of features."""
     sparse: bool
     """Whether the rows are stored as CSR."""
     classes: tuple[str, ...]
-    """The label each class code stands for."""
+    """The label of each class code."""
     counts: tuple[int, ...]
-    """Rows of each class, those of the test store included."""
+    """Number of rows of each class, in both stores."""
     bytes_read: int
-    """Bytes of the sources on disk."""
+    """Bytes read from the sources."""
     seconds: float
-    """How long it took."""
+    """Wall-clock time."""
     target: JsonObject | None = None
-    """Of numbers to predict: their ``mean``, ``spread`` (standard deviation), ``least`` and ``most``; None of classes."""
+    """For regression, ``mean``, ``spread`` (standard deviation), ``least`` and ``most`` of the numbers to predict; None
+    for classes."""
 
     def summary(self) -> dict[str, str]:
-        """Return where the rows are, how many there are, and of which classes."""
+        """Return the paths of the stores, the numbers of rows and columns, and the classes, as texts by name."""
         classes = (
             [f"{name} {count}" for name, count in zip(self.classes, self.counts, strict=True)] if self.classes else []
         )
@@ -203,12 +211,13 @@ class IngestResult(JobResult):
 
 
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
-    """Read the sources once and commit the store (and the test store), or leave nothing that could be taken for one.
+    """Read the sources once and commit the store and the test store; in case of an error neither is committed.
 
-    An error for a value that is not in order names all others, too, and the command that takes them. A run that was
-    stopped from outside, or by a disk that is full, is gone on with by the next one with the same job.
-    Raises what ``open_source`` and its batches raise, ExistsError, StorageError, BudgetError, DataError E-LABEL,
-    ConfigError when another job was stopped there, InterruptedRun.
+    An error for a bad value also lists all other problems of the table, and the command that ingests the table in spite
+    of them. If a run was interrupted, or stopped because the disk was full, the next run of the same job continues it.
+
+    Raises the errors of ``open_source`` and of reading, ExistsError, StorageError, BudgetError, DataError E-LABEL,
+    ConfigError if an ingest with other settings was interrupted at this path, InterruptedRun.
     """
     try:
         return ingest_sources(job, report, executor)
@@ -220,7 +229,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
 
 
 def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
-    """Ingest, as ``ingest`` does; an error names the first value that is not in order."""
+    """Do the work of ``ingest``; an error names only the first bad value."""
     job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
     wanted = count_wanted_threads(job.threads)
@@ -241,18 +250,18 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
 
 
 def find_kept_input(store: Path) -> Path:
-    """Return what the file that standard input is kept in lies beside: not the store, whose leftovers are removed on
-    the way.
+    """Return the path beside which standard input is kept in a scratch file. It is not the path of the store, because
+    files beside the store are removed during the ingest.
     """
     beside = store.with_name(f"{store.name}.input")
     sweep_beside(beside)
     return beside
 
 
-def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], report: Report = silent) -> IngestResult:
-    """Ingest what a program has instead of files: ``opened`` makes a source of it once the outputs are locked.
+def ingest_from(job: IngestJob, open_rows: Callable[[SourceOptions], Source], report: Report = silent) -> IngestResult:
+    """Ingest rows of a program. ``open_rows`` returns their source; it is called after the outputs were locked.
 
-    A run that was stopped is not gone on with. Raises as ``ingest`` does.
+    An interrupted run is not continued. Raises the errors of ``ingest``.
     """
     job = replace(job, store=output_path(job.store))
     stores, wanted = len(job.targets()), count_wanted_threads(job.threads)
@@ -267,11 +276,11 @@ def ingest_from(job: IngestJob, opened: Callable[[SourceOptions], Source], repor
         for target in job.targets():
             sweep_beside(target)
         options = replace(job.options(), memory_limit=memory.limit)
-        return _fill_stores(job, report, opener, opened(options), options.rejects)
+        return _fill_stores(job, report, opener, open_rows(options), options.rejects)
 
 
 def _outputs(job: IngestJob) -> list[Output]:
-    """Return all an ingest writes. Whether a store that is there is gone on with is decided by its journal
+    """Return all outputs of an ingest. The journal of an unfinished store decides whether it is continued
     (``resumable_builds``).
     """
     found = store_outputs(job.targets(), continues=True)
@@ -280,11 +289,11 @@ def _outputs(job: IngestJob) -> list[Output]:
 
 
 def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: Executor | None) -> IngestResult:
-    """Open the files as one source and fill the stores, new ones, those of a stopped run, or ones to be repaired."""
+    """Open the files as one source and fill the stores: new ones, those of an interrupted run, or those to repair."""
     form = {"store_format": job.store_format, "compression": job.compression}
     with parts_beside(job.store, executor) as parts:
         options = replace(job.options(), memory_limit=memory_limit)
-        if job.repair:  # the manifest alone is asked: files of rows are damaged. Stores of before have no offsets
+        if job.repair:  # only the manifest is read, because files of rows are damaged
             known = offsets_from(manifest.read(Path(job.store)).facts.get("encoding"))
             options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
@@ -295,21 +304,20 @@ def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: E
 
 
 def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
-    """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit them.
+    """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit the stores.
 
-    Raises what the batches of the source raise, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError,
-    InterruptedRun.
+    Raises the errors of reading, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError, InterruptedRun.
     """
     coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
     stopwatch = Stopwatch()
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
-    columns = source.columns  # asked before the thread begins, which may learn more at any time
-    numbered = ((len(source.sources) - 1, batch) for batch in source.batches())  # with the position of their file
+    columns = source.columns  # read here, because the reading thread may change it at any time
+    numbered = ((len(source.sources) - 1, batch) for batch in source.batches())  # each with the position of its file
     with closing(read_ahead(numbered)) as batches, ExitStack() as on_failure, defer_signals():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
-            raise _nothing(job, first)
+            raise _no_rows_error(job, first)
         sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
         check_disk(job.store, total, source, first[1], None if sparse else columns)
         stores = Stores(job, opener, coder, sparse=sparse, columns=columns)
@@ -342,21 +350,21 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
 
 
 def _progress(stores: Stores, source: Source, total: int, stopwatch: Stopwatch) -> JsonObject:
-    """Return the event that says how many of ``total`` bytes were read, and how many rows written."""
+    """Return the progress event: bytes read, of ``total`` bytes, and rows written."""
     read = sum(file.read for file in source.sources)
     event = {"event": "ingest", "rows": stores.rows, "bytes": read, "seconds": stopwatch.seconds}
     return event | {"total_bytes": total, "done": False}
 
 
 class SourceMemory(NamedTuple):
-    """What a source may take, and how many threads there is memory for."""
+    """The memory limit of a source, and the number of threads for which memory suffices."""
 
     limit: int
-    """Bytes of a table, which one thread reads."""
+    """Bytes that a table may use; one thread reads it."""
     threads: int
-    """Threads, one at least."""
+    """Number of threads, at least 1."""
     notices: tuple[str, ...]
-    """A line where these are fewer than were wanted."""
+    """One line if there are fewer threads than wanted."""
 
 
 def memory_for_source(
@@ -369,11 +377,11 @@ def memory_for_source(
     files: Sequence[Path] = (),
     width: Callable[[], TableWidth] = lambda: NO_TABLE,
 ) -> SourceMemory:
-    """Return what a source may take beside what ``stores`` writers hold, on as many of ``threads`` as there is memory
-    for.
+    """Return the memory limit of a source, given ``stores`` writers, and the number of threads, up to ``threads``, for
+    which memory suffices.
 
-    ``files``: the paths that are read; ``width`` says what the columns of a table take. Raises BudgetError when not
-    even the least fits, with a limit that is enough for all.
+    ``files``: the paths that are read. ``width`` returns the memory that the columns of a table take. Raises
+    BudgetError, with a sufficient limit, if memory does not suffice for one thread.
     """
     limit = budget.memory_limit(stated)
     names = budget.files_term(files)
@@ -395,7 +403,7 @@ def memory_for_source(
         return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
 
     plan, alone = budget.with_most_threads(plan_with, threads), plan_with(1).total
-    # tables, which ask for the limit, are not parsed by further threads
+    # only tables use the limit, and they are parsed by one thread
     left, table = limit - alone + SOURCE_BYTES, width()
     wide = plan_with(1, max(0, table.nbytes - SOURCE_BYTES))
     if alone > min(limit, budget.machine_bytes()):
@@ -406,9 +414,9 @@ def memory_for_source(
 
 
 def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
-    """Refuse what the disk has no room for, judging by the rows read first of sources of ``total`` bytes.
+    """Raise StorageError E-NOSPACE if the disk has too little space for the store, as estimated from the first rows.
 
-    ``columns`` is that of a dense store; None for CSR. Raises StorageError E-NOSPACE.
+    ``total``: bytes of all sources. ``columns``: the columns of a dense store; None for CSR.
     """
     entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
     entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
@@ -419,16 +427,18 @@ def check_disk(target: Path, total: int, read: Source, first: Batch, columns: in
 
 
 def default_settings() -> JsonObject:
-    """Return the settings that need not be given, as plain JSON."""
+    """Return the default values of the optional settings that affect the store, as plain JSON."""
     found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
     plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
-    return {name: value for name, value in plain.items() if name not in ELSEWHERE}
+    return {name: value for name, value in plain.items() if name not in SETTINGS_WITHOUT_CONTENT}
 
 
 def settings_of(job: IngestJob) -> JsonObject:
-    """Return all that decides the bytes of the store, as plain JSON: settings, and the sources as the disk knows them."""
+    """Return everything that determines the bytes of the store, as plain JSON: settings, and names, sizes and times of
+    the sources.
+    """
     plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
-    settings = {name: value for name, value in plain.items() if name not in ELSEWHERE}
+    settings = {name: value for name, value in plain.items() if name not in SETTINGS_WITHOUT_CONTENT}
     settings["sources"] = [
         [path.name, found.st_size, found.st_mtime_ns]
         for path in job.sources
@@ -439,9 +449,12 @@ def settings_of(job: IngestJob) -> JsonObject:
 
 
 def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels) -> JsonObject:
-    """Return the facts of a source that was read to its end, ``rejected`` lines of which were left out, as plain JSON."""
+    """Return the facts about a source for the manifest, as plain JSON, after all of it was read.
+
+    ``rejected``: number of lines that were skipped.
+    """
     encoding = source.encoding()
-    kind = encoding.pop("label_type", "")  # of a table, whose column has a type
+    kind = encoding.pop("label_type", "")  # only tables have it, whose columns have types
     if isinstance(coder, Census) and "schema" not in encoding and encoding["format"] != "svmlight":
         kind = label_type(next(iter(coder.kinds))) if len(coder.kinds) == 1 else ""
     type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, Census) else {}
@@ -466,19 +479,19 @@ def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels)
 
 
 def _test_facts(job: IngestJob) -> JsonObject:
-    """Return how rows were held out."""
+    """Return the settings by which rows were held out."""
     asked = {"stratify": job.stratify, "by": job.split_by, "after": job.split_after}
     return {"fraction": job.test_fraction, "seed": job.seed, **{name: value for name, value in asked.items() if value}}
 
 
 def _describe_source(file: SourceFile) -> JsonObject:
-    """Return a source as the manifest has it."""
+    """Return the facts about one source file for the manifest."""
     facts = {name: value for name, value in asdict(file).items() if name not in ("read", "text_notices")}
     return facts | {"name": source_name(file.name)}
 
 
 def rejects_path(store: Path) -> Path:
-    """Return where the list of lines that were left out of a store goes."""
+    """Return the path of the list of lines that were skipped."""
     return store.with_name(f"{store.name}.rejects")
 
 
@@ -487,10 +500,10 @@ def _notice_lines(notices: Mapping[str, int]) -> list[str]:
     return [f"{count} {what}" for what, count in notices.items() if count]
 
 
-def _nothing(job: IngestJob, first: object) -> DataError:
+def _no_rows_error(job: IngestJob, first: object) -> DataError:
     if first is None:
         return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
-    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="say where they are: --label")
+    return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="name their column: --label")
 
 
 def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
@@ -502,7 +515,10 @@ def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> 
 
 
 def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> list[str]:
-    """Returns what there is to say of the rows."""
+    """Check the rows written, commit the stores, and return notices about the rows.
+
+    Raises DataError E-ROWS, E-SPLIT, E-LABEL.
+    """
     _check_rows(stores.rows, job.expect_rows)
     if job.split_by or job.split_after:
         check_parts(stores.rows, stores.test_rows, "--split-by" if job.split_by else "--split-after")
@@ -521,7 +537,7 @@ def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> li
 
 
 def _check_rows(found: int, expected: int | None) -> None:
-    """Raise DataError E-ROWS when the sources did not hold as many rows as the user knows they should."""
+    """Raise DataError E-ROWS if the number of rows differs from --expect-rows."""
     if expected is not None and found != expected:
         text = f"the sources hold {found} rows, {expected} are expected"
         raise DataError(
@@ -530,7 +546,7 @@ def _check_rows(found: int, expected: int | None) -> None:
 
 
 def _write_rejects(job: IngestJob, rejects: Rejects) -> list[str]:
-    """Write the list of the lines that were left out, if there are any."""
+    """Write the list of the lines that were skipped, if there are any; return a notice."""
     if not rejects.count:
         return []
     return [rejects.write(rejects_path(job.store))]

@@ -18,19 +18,17 @@ from streamsvm.input_files import is_folder, is_there, open_regular
 from streamsvm.outputs import SCHEMA_HEADER
 from streamsvm.store.sources.description import ColumnDescription
 
-LARGEST = 16 << 20
-"""Bytes of a schema file."""
-
-
+MAX_BYTES = 16 << 20
+"""Number of bytes of a schema file that are read at most."""
 ROLES = ("label", "id", "weight")
-"""The kinds of columns that are no features, and of which there is at most one."""
+"""The kinds of columns that are no features. There is at most one column of each."""
 
 
 class SchemaFile(NamedTuple):
-    """What a schema file says."""
+    """The content of a schema file."""
 
     columns_as: tuple[str, ...]
-    """What columns hold, as --column says it."""
+    """The kinds of the feature columns, in the form of --column: NAME=KIND."""
     label: str | None
     """The column of labels."""
     id_column: str | None
@@ -40,13 +38,13 @@ class SchemaFile(NamedTuple):
 
 
 def read_schema(path: Path) -> SchemaFile:
-    """Read a schema file. Raises MissingError, ConfigError with what is wrong."""
+    """Read a schema file. Raises MissingError, and ConfigError if its content is not valid."""
     if not is_there(path) or is_folder(path):
         hint = "write one with: streamsvm ingest SOURCE --write-schema FILE"
         raise MissingError(f"there is no schema file at {path}", hint=hint)
     try:
         with open(open_regular(path, follow=True), "rb") as file:
-            content = tomllib.loads(file.read(LARGEST).decode())
+            content = tomllib.loads(file.read(MAX_BYTES).decode())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{path} is not TOML: {error}", hint="fix that line") from error
     columns = content.get("columns")
@@ -66,7 +64,7 @@ def read_schema(path: Path) -> SchemaFile:
 
 
 def write_schema(path: Path, columns: Sequence[ColumnDescription]) -> None:
-    """Write what would be done with each column. Raises StorageError."""
+    """Write a schema file with the kinds that ``ingest`` would give the columns. Raises StorageError."""
     durable.write_file(path, (SCHEMA_HEADER.decode() + "\n".join(_lines(columns)) + "\n").encode())
 
 

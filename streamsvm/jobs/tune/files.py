@@ -1,4 +1,4 @@
-"""tune of files: the rows of a raw table, as ``fit`` reads and keeps them, and a search on those that are not held out."""
+"""tune of files: ingest them as ``fit`` does, then search on the rows that are not held out."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ from streamsvm.jobs.tune.run import TuneResult, tune
 from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path
 from streamsvm.types import Report, silent
 
-ON_STORE = "a store is searched, whose rows are as they were ingested"
-"""Why options for files have no effect there."""
+ON_STORE = "the search is on a store, whose rows were ingested before"
+"""The reason why options for files have no effect in a search on a store."""
 
 
 def tune_files(job: TuneFilesJob, report: Report = silent, executor: Executor | None = None) -> TuneResult:
-    """Search on a store, or on files: these are ingested, unless a store of them is there.
+    """Search on a store, or on files, which are ingested unless their store exists already.
 
-    The rows that ``fit`` holds out of the same files have no part in the search, so that they say how good the model
-    of its best settings is. Raises what ``ingest`` and ``tune`` raise, UsageError for tables without a label.
+    The search does not use the rows that ``fit`` would hold out from the same files, so that they can be used to
+    evaluate the model with the best settings. Raises the errors of ``ingest`` and ``tune``, and UsageError for tables
+    without a label.
     """
     if not job.is_of_files:
         result = tune(job.store_job(job.store), report, executor)
@@ -38,14 +39,16 @@ def tune_files(job: TuneFilesJob, report: Report = silent, executor: Executor | 
 
 
 def tune_rows(job: TuneFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool) -> TuneResult:
-    """Search on rows of a program, which ``ingest_rows`` writes to the store that the job names; see ``fit_rows``."""
+    """Search on rows of a program, which ``ingest_rows`` writes to the store that the job names (as ``fit_rows``
+    does).
+    """
     return _tune_cached(job, ingest_given_rows(job, ingest_rows, report, table=table), report)
 
 
 def _tune_cached(
     asked: TuneFilesJob, cached: CachedRows, report: Report, executor: Executor | None = None
 ) -> TuneResult:
-    """Search on the rows of files, which lie in a store."""
+    """Search on the store made from files. ``asked``: the job that the user gave."""
     report({"event": "files", "decided": list(describe_decisions(asked, cached))})
     job = replace(asked, report=asked.page) if cached.kept else asked
     of_store = job.store_job(cached.job.store, table=cached.table)

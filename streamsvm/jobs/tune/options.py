@@ -1,4 +1,4 @@
-"""What ``tune`` is asked for."""
+"""The options of ``tune``."""
 
 from __future__ import annotations
 
@@ -41,26 +41,27 @@ from streamsvm.jobs.ingest.options import (
 )
 
 GRID, RANDOM, HALVING = SEARCHES = ("grid", "random", "halving")
-"""How points are chosen (``tune.search``)."""
+"""Ways to choose the points of a search (``tune.search``)."""
 
 
 class LossWeight(NamedTuple):
-    """How much the losses weigh at a point of the grid: C, or the nu that stands in its place."""
+    """The weight of the losses at a point of the search: either C or nu."""
 
     C: float | None
-    """The weight of the loss sum; None where nu says it."""
+    """The factor of the sum of losses; None if nu is given."""
     nu: float | None = None
-    """The share of rows outside or beyond their margin; None where C says it."""
+    """One-class: upper bound of the share of outliers; two classes: of rows on the wrong side of their margin. None if
+    C is given."""
 
     @property
     def value(self) -> float:
-        """C or nu, the one that is given."""
+        """C or nu, whichever is given."""
         found = self.C if self.nu is None else self.nu
         assert found is not None
         return found
 
     def with_value(self, value: float) -> LossWeight:
-        """Return another value of the same one, C or nu."""
+        """Return the same parameter, C or nu, with another value."""
         return LossWeight(value) if self.nu is None else LossWeight(None, value)
 
 
@@ -75,33 +76,35 @@ class TuneJob(
     ModelOptions,
     OneClassOptions,
 ):
-    """What ``streamsvm tune`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of a search on a store. The keys of a job file are the names of these fields and of the groups'
+    fields.
+    """
 
-    store: Annotated[str, Option("The store whose rows are trained and judged on, fold by fold.")]
+    store: Annotated[str, Option("The store with the rows, which are divided into folds.")]
     out: Annotated[str, Option("A directory for the tables and the heat map.")]
     _: KW_ONLY
-    # None where it is not given: with nu there is no C
+    # None if not given, because C and nu exclude each other
     C: Annotated[
         tuple[float, ...] | None, Option("Weights of the sum of losses to try.", "model", bounds=COST, default="1")
     ] = None
     nu: Annotated[
         tuple[float, ...] | None,
         Option(
-            "Values of nu to try in place of C. One-class: upper bounds on the fraction of outliers; two classes: on that of rows "
-            "beyond their margin.",
+            "Values of nu to try in place of C. One-class: upper bounds of the share of outliers; two classes: of the "
+            "share of rows on the wrong side of their margin.",
             "model",
             bounds=SHARE,
-            default="0.5 of one class",
+            default="0.5 for one-class",
         ),
     ] = None
     gamma: Annotated[
         tuple[float | str, ...],
-        Option("Widths of the kernel to try: numbers, 'scale' or 'mean-distance'.", "kernel", bounds=POSITIVE),
+        Option("Values of the kernel's gamma to try: numbers, 'scale' or 'mean-distance'.", "kernel", bounds=POSITIVE),
     ] = ("scale",)
     landmarks: Annotated[
         tuple[int, ...],
         Option(
-            "Numbers of landmarks to try; without any a kernel is evaluated exactly.",
+            "Numbers of landmarks to try; if none are given, kernels are evaluated exactly.",
             "kernel",
             bounds=AT_LEAST_ONE,
         ),
@@ -109,18 +112,19 @@ class TuneJob(
     folds: Annotated[
         int,
         Option(
-            "Parts of the rows, each of which is judged by a model of the others.",
+            "Number of parts of the rows; each part is scored by a model trained on the others.",
             "stopping",
             bounds=Bounds(least=2, most=1000),
         ),
     ] = 5
-    # None where they are not given: what a search of before was made with has no such settings
+    # None if not given: then they are not part of the digest by which a search is resumed
     score: Score = None
     search: Annotated[
         str | None,
         Option(
-            "Try all points of the grid; points drawn at random between the least and the largest C and gamma; or all points on a part "
-            "of the rows, the best third of them on three times as many, and so on (successive halving).",
+            "grid: try all points of the grid. random: try random points between the smallest and the largest C and "
+            "gamma. halving: try all points on a part of the rows, the best third of them on three times as many rows, "
+            "and so on (successive halving).",
             "stopping",
             choices=SEARCHES,
             default=GRID,
@@ -128,12 +132,13 @@ class TuneJob(
     ] = None
     points: Annotated[
         int | None,
-        Option("How many points a random search draws.", "stopping", bounds=AT_LEAST_ONE, default="20"),
+        Option("Number of points of a random search.", "stopping", bounds=AT_LEAST_ONE, default="20"),
     ] = None
     refine: Annotated[
         bool | None,
         Option(
-            "Go on beyond the grid where the best C or gamma lies at its edge, then between the best C and its neighbors.",
+            "Extend the grid if the best C or gamma lies at its edge, then try values between the best C and its "
+            "neighbors.",
             "stopping",
         ),
     ] = None
@@ -142,26 +147,26 @@ class TuneJob(
     time_limit: TimeLimit = float("inf")
 
     def __post_init__(self) -> None:
-        """Check the options; raises UsageError."""
+        """Check the options. Raises UsageError."""
         super().__post_init__()
         check_score(self.score)
         if self.points is not None and self.search != RANDOM:
-            raise UsageError("--points is how many points a random search draws", hint="give --search random too")
+            raise UsageError("--points is the number of points of a random search", hint="pass --search random, too")
         if self.C is not None and self.nu is not None:
-            raise UsageError("both nu and C are given", hint="they say the same thing: search over one of them")
+            raise UsageError("both nu and C are given", hint="they replace each other: search over one of them")
         if self.one_class and self.positive is None:
             raise UsageError(
-                "a search of one class is judged by labels: it has to know which rows are of the class, and which are not",
-                hint="--positive LABEL, of a store that has other labels too; without labels choose nu as the share of rows you "
-                "take for outliers, and fit with --one-class --nu 0.05",
+                "a one-class search computes errors from labels: it needs to know which rows belong to the class",
+                hint="pass --positive LABEL with a store that has other labels, too; without labels, choose nu as the "
+                "share of rows that you expect to be outliers, and fit with --one-class --nu 0.05",
             )
         if self.multi_class == OVO:
-            hint = "search with --multi-class ovr, and fit the best C in pairs"
-            raise UsageError("a search does not let pairs of classes vote", hint=hint)
+            hint = "search with --multi-class ovr, then fit with --multi-class ovo and the best C"
+            raise UsageError("a search does not support one-vs-one models (--multi-class ovo)", hint=hint)
 
     @property
     def loss_weights(self) -> tuple[LossWeight, ...]:
-        """Every C to try, or every nu."""
+        """The values of C, or of nu, to try."""
         if self.nu is None and self.C is None:
             return (LossWeight(None, NU) if self.one_class else LossWeight(1.0),)
         return tuple(LossWeight(None, nu) for nu in self.nu or ()) + tuple(LossWeight(C) for C in self.C or ())
@@ -169,38 +174,38 @@ class TuneJob(
 
 @dataclass(frozen=True)
 class TuneFilesJob(TuneJob, FilesOptions):
-    """What ``streamsvm tune`` is asked for: a search on a store, or on files and how they are read."""
+    """The options of ``streamsvm tune``: a search on a store, or on files."""
 
     store: Annotated[str, STORE_OR_FILES]
     _: KW_ONLY
-    report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="OUT.html, of files")] = (
+    report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="OUT.html for files")] = (
         None
     )
     standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
     loss: Annotated[str | None, LOSS_OF_TARGET] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """Check the options, also those of the ingest; raises UsageError."""
+        """Check the options, including those of the ingest. Raises UsageError."""
         super().__post_init__()
         self.ingest_job((), Path(self.store), table=True)
 
     @property
     def output(self) -> str:
-        """What the store of files is kept beside."""
+        """The path beside which the store made from files is kept."""
         return self.out
 
     @property
     def page(self) -> str | None:
-        """Where the page of the run on files is drawn; None where it is not."""
+        """The path of the page of a search on files; None for no page."""
         if self.report is None:
             return f"{self.out}.html"
         return None if self.report == NO_PAGE else self.report
 
     @property
     def is_of_files(self) -> bool:
-        """Whether files are named, and not a store or arrays that are read in place."""
+        """Whether the data are files to ingest, and not a store or arrays that are read in place."""
         return are_files(self.store, self.more)
 
     def store_job(self, store: Path | str, *, table: bool = False) -> TuneJob:
-        """Return the search on a store; ``table``: it was made of a table in files."""
+        """Return the search on a store. ``table``: whether the store was made from tables in files."""
         return job_on_store(TuneJob, self, store, table=table)

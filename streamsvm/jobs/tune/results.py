@@ -1,7 +1,9 @@
-"""What a search found: a table of scores as JSON and CSV, and a map of how much they depend on the settings.
+"""The results of a search: a table of scores as JSON and CSV, a heat map of the scores, and the command that fits with
+the best settings.
 
-The map is figure 2 of Tanji et al. ("Snacks"): the score by landmarks and C (or nu), one panel a width of the kernel.
-Settings one can trust lie in a flat region of it. Points that make no grid are listed, the best first.
+The heat map is that of figure 2 of Tanji et al. ("Snacks"): the score by landmarks and C (or nu), with one panel for
+each gamma. Reliable settings lie in a flat region of it. If the points do not form a grid, they are listed, the best
+first.
 """
 
 from __future__ import annotations
@@ -28,34 +30,34 @@ TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.
 SEARCH_FIELDS: set[str] = {
     "out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network", "score", "search", "points", "refine",
 }  # fmt: skip
-"""The settings only a search has."""
-ROUGH_FIELDS = {"tolerance", "max_passes", "time_limit", "report", "overwrite"}
-"""Those of them that say how a search ends and what it leaves, not what a model is."""
+"""Settings that only a search has."""
+STOPPING_AND_OUTPUT_FIELDS = {"tolerance", "max_passes", "time_limit", "report", "overwrite"}
+"""Settings shared with a fit that control the end and the output of a search; a fit keeps its own defaults for them."""
 MOST_LINES = 20
-"""Points that are listed where they make no grid."""
+"""Largest number of points that are listed."""
 
 
 class Score(NamedTuple):
-    """A point of the search, and the measure on each fold by the model that did not see it."""
+    """A point of the search with its scores: for each fold, the measure of the model trained without that fold."""
 
     landmarks: int | None
-    """The number of landmarks; None without a map."""
+    """Number of landmarks; None without landmarks."""
     gamma: float | None
-    """The width of the kernel; None where it has none."""
+    """The kernel's gamma; None if it has none."""
     C: float | None
-    """The weight of the loss sum; None where nu stands in its place."""
+    """The factor of the sum of losses; None if nu is given."""
     folds: tuple[float, ...]
     """The measure on each fold."""
     rank: int
-    """The number of columns of the features."""
+    """Number of features."""
     passes: int
-    """The most passes of all folds."""
+    """The largest number of passes of all folds."""
     gap: float
     """The largest relative gap of all folds."""
     nu: float | None = None
-    """The share of rows outside or beyond their margin; None where C says it."""
+    """The value of nu; None if C is given."""
     share: float = 1.0
-    """The share of the rows that were used, in a round of halving."""
+    """The share of the rows that were used; less than 1 only in rounds of successive halving."""
 
     @property
     def loss_weight(self) -> float:
@@ -69,21 +71,21 @@ class Score(NamedTuple):
 
     @property
     def error(self) -> float:
-        """The same, as it is called where the measure is an error."""
+        """The same as ``score``, under its name for measures that are errors."""
         return self.score
 
     @property
     def errors(self) -> tuple[float, ...]:
-        """``folds``, as they are called where the measure is an error."""
+        """The same as ``folds``, under its name for measures that are errors."""
         return self.folds
 
     @property
     def spread(self) -> float:
-        """The standard error of ``score``, as far as folds are independent."""
+        """The standard error of ``score``, if folds are regarded as independent."""
         return float(np.std(self.folds, ddof=1) / len(self.folds) ** 0.5)
 
     def facts(self, measure: Measure = ERROR) -> JsonObject:
-        """Return the row of the table."""
+        """Return the row of the table as JSON values."""
         folds = {f"fold_{k + 1}": value for k, value in enumerate(self.folds)}
         point = {"landmarks": self.landmarks, "gamma": self.gamma, "C": self.C}
         point |= {} if self.nu is None else {"nu": self.nu}
@@ -94,17 +96,21 @@ class Score(NamedTuple):
 
 
 def best_of(scores: Sequence[Score], measure: Measure = ERROR) -> Score:
-    """Return the best score on all rows; among equals the fewest landmarks, then the smallest C or nu."""
+    """Return the point with the best score on all rows; among equal scores the one with the fewest landmarks, then with
+    the smallest C or nu.
+    """
     whole = [score for score in scores if score.share == 1.0]
     return min(whole, key=lambda score: (measure.rank(score.score), score.landmarks or 0, score.loss_weight))
 
 
 def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure: Measure = ERROR) -> tuple[str, ...]:
-    """Write table, sheet and map, the table last; return a notice of what could not be drawn. Raises StorageError."""
+    """Write the CSV table, the heat map and, last, the JSON table; return a notice if no picture could be drawn. Raises
+    StorageError.
+    """
     rows, best, is_grid = [score.facts(measure) for score in scores], best_of(scores, measure), _is_grid(scores)
     sheet = io.StringIO()
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    # a row of a round on all rows of the store has no share of its own: 1
+    # points that used all rows have no value in the column "share": write 1
     writer = csv.DictWriter(sheet, columns, restval=1.0, lineterminator="\n")
     writer.writeheader()
     writer.writerows(rows)
@@ -129,20 +135,20 @@ def write_results(out: Path, scores: Sequence[Score], facts: JsonObject, measure
 
 
 class Panel(NamedTuple):
-    """The scores of one width."""
+    """The scores for one gamma."""
 
     gamma: float | None
-    """The width; None where the kernel has none."""
+    """None if the kernel has no gamma."""
     landmarks: list[int | None]
-    """The numbers of landmarks, one a row."""
+    """Number of landmarks of each row."""
     weights: list[float]
-    """The values of C or nu, one a column."""
+    """C or nu of each column."""
     scores: Float64
-    """The scores (landmarks, weights); NaN where there is none."""
+    """Scores (landmarks, weights); NaN for points that were not tried."""
 
 
 def panels(scores: Sequence[Score]) -> list[Panel]:
-    """Return one panel for each width, all of the same size."""
+    """Return one panel for each gamma, all of the same size."""
     scores = [score for score in scores if score.share == 1.0]
     landmarks = list(dict.fromkeys(score.landmarks for score in scores))
     weights = sorted({score.loss_weight for score in scores})
@@ -157,17 +163,17 @@ def panels(scores: Sequence[Score]) -> list[Panel]:
 
 
 def _is_grid(scores: Sequence[Score]) -> bool:
-    """Return whether there is a score for each combination of the values that were tried."""
+    """Return whether all combinations of the values tried have a score."""
     return not any(np.isnan(panel.scores).any() for panel in panels(scores))
 
 
 def axis_of(scores: Sequence[Score]) -> str:
-    """Return what the columns of the map are values of."""
+    """Return the name of the parameter whose values are the columns of the heat map."""
     return "C" if scores[0].nu is None else "nu"
 
 
 def map_lines(scores: Sequence[Score], measure: Measure = ERROR) -> Iterator[str]:
-    """Return the scores as lines of text; * marks the best, + those within its standard error."""
+    """Yield the scores as lines of text; * marks the best score, + scores within its standard error."""
     best = best_of(scores, measure)
     if _is_grid(scores):
         yield from _panel_lines(scores, best, measure)
@@ -189,7 +195,7 @@ def _panel_lines(scores: Sequence[Score], best: Score, measure: Measure) -> Iter
 
 
 def _list_lines(scores: Sequence[Score], best: Score, measure: Measure) -> Iterator[str]:
-    """Yield a line a point, the best first."""
+    """Yield one line for each point, the best first."""
     whole = sorted((s for s in scores if s.share == 1.0), key=lambda s: measure.rank(s.score))
     yield f"{axis_of(scores):>10} {'gamma':>10} {'landmarks':>10} {measure.heading:>20}"
     for s in whole[:MOST_LINES]:
@@ -208,7 +214,7 @@ def _mark(value: float, best: Score, measure: Measure) -> str:
 
 
 def picture_of(scores: Sequence[Score], measure: Measure = ERROR) -> bytes | None:
-    """Return the map as PNG; None without matplotlib."""
+    """Return the heat map as PNG; None without matplotlib."""
     try:
         from matplotlib.figure import Figure
     except ModuleNotFoundError:
@@ -244,7 +250,7 @@ def command_of_best(job: TuneJob, best: Score) -> str:
     """Return the command that fits a model to all rows with the settings of the best point."""
     kind, asked = (FitFilesJob, TuneFilesJob) if isinstance(job, TuneFilesJob) else (FitJob, TuneJob)
     names = {field.name for field in options_of(kind)} & {field.name for field in options_of(asked)}
-    shared = field_values(job, names - SEARCH_FIELDS - ROUGH_FIELDS)
+    shared = field_values(job, names - SEARCH_FIELDS - STOPPING_AND_OUTPUT_FIELDS)
     width: dict[str, Any] = {} if best.gamma is None else {"gamma": best.gamma}
     point = kind(**shared, **width, C=best.C, nu=best.nu, landmarks=best.landmarks, model="model.ssvm")
     return format_command("fit", point)

@@ -102,9 +102,10 @@ from streamsvm.types import (
 )
 
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
-"""The settings that a fit has too."""
+"""The settings that a search shares with a fit."""
 ATTEMPTS = 10
-"""Most memory limits that are tried: each is what the plan made for the one before needs, until a plan fits."""
+"""Largest number of memory limits that are tried to find a sufficient one. Each is the need of the plan for the one
+before."""
 JOURNAL = "journal.json"
 MAY_DIFFER_ON_RESUME = (
     "store",
@@ -118,14 +119,16 @@ MAY_DIFFER_ON_RESUME = (
     "insecure_network",
     "report",
 )
-"""The settings that do not change the results. Of the store, the digest is compared."""
-NEWER = ("standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu", "score", "search", "points", "refine")
-"""Settings that are part of the key only where they are given."""
+"""Settings that do not affect the results, and may change when a search is resumed. Stores are compared by digest."""
+KEYED_IF_GIVEN = (
+    "standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu", "score", "search", "points", "refine",
+)  # fmt: skip
+"""Settings that are part of the digest of a search only if they were given."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TuneResult(JobResult):
-    """The table, its best row, and where it lies."""
+    """The result of a search: the table of scores, its best row, and its path."""
 
     out: Path
     """The directory of the table."""
@@ -134,12 +137,12 @@ class TuneResult(JobResult):
     best: Score
     """The row with the best score."""
     seconds: float
-    """How long it took."""
+    """Wall-clock time."""
     measure: Measure = ERROR
-    """By what points are judged."""
+    """The measure by which points are ranked."""
 
     def summary(self) -> dict[str, str]:
-        """Return the best settings with their error, and where the table is."""
+        """Return the best settings with their score, and the path of the table, as texts by name."""
         settings = {
             name: value for name, value in self.best.facts().items() if name in ("landmarks", "gamma", "C", "nu")
         }
@@ -153,7 +156,7 @@ class TuneResult(JobResult):
         }
 
     def facts(self) -> JsonObject:
-        """Return the rows of the table and the best of them."""
+        """Return all rows of the table and the best one, as JSON values."""
         scores = [score.facts(self.measure) for score in self.scores]
         return {
             "out": str(self.out),
@@ -167,10 +170,13 @@ class TuneResult(JobResult):
 def tune(
     job: TuneJob, report: Report = silent, executor: Executor | None = None, asked: TuneFilesJob | None = None
 ) -> TuneResult:
-    """Cross-validate the grid, cell by cell, or on a cluster cells side by side.
+    """Cross-validate the points of a search, one cell after the other, or on a cluster several cells at the same time.
 
-    ``asked``: the job as it was given, which the commands to repeat it are made of; None: ``job``. Raises BudgetError before the first read when a cell does not fit; UsageError, DataError, StorageError, ExistsError,
-    ClusterError; InterruptedRun when stopped, which leaves the cells that are done for the next run.
+    ``asked``: the job that the user gave, for the commands that repeat it; None: ``job``.
+
+    Raises BudgetError, before any row is read, if a cell does not fit in memory; UsageError, DataError, StorageError,
+    ExistsError, ClusterError; InterruptedRun if the search was interrupted. The next run then continues after the
+    finished cells.
     """
     again = signals.set_resume_command(format_command("tune", asked or job))
     with again, time_limit.limit_time(job.time_limit), executor_for(job, executor) as found:
@@ -179,21 +185,22 @@ def tune(
 
 
 class Functions(Protocol):
-    """The functions that several trials have learned."""
+    """The decision functions of several trials."""
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        """Return the decision values of stored rows, (n, those of these trials side by side)."""
+        """Return the decision values of stored rows for some trials, side by side: (n, decision values of all of
+        them).
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureFunctions:
-    """Functions that are linear in the features of a map."""
+    """Decision functions that are linear in the features of a map."""
 
     features: FeatureMap
-    """The map."""
     weights: tuple[Float64, ...]
-    """(columns + 1, decision values) of each trial."""
+    """For each trial, (columns + 1, decision values)."""
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
         W = np.concatenate([self.weights[k] for k in trials], axis=1)
@@ -202,32 +209,38 @@ class FeatureFunctions:
 
 @dataclass(slots=True)
 class KernelFunctions:
-    """Kernel machines. Those that are evaluated together share their points, and stay in memory until others are."""
+    """Kernel expansions. One expansion with the points of several trials is kept in memory until other trials are
+    evaluated.
+    """
 
     kernel: Kernel
-    """The kernel."""
     columns: int
-    """Columns of a stored row."""
+    """Number of columns of stored rows."""
     inner: Raw | Standardized
-    """From stored rows to what the kernel sees."""
+    """The map that is applied to stored rows before the kernel."""
     solutions: tuple[tuple[SupportSolution, ...], ...]
-    """Those of each trial."""
+    """For each trial, the solution of each of its problems."""
     _trials: tuple[int, ...] = ()
-    _machine: tuple[Float64, Expansion] | None = field(default=None, repr=False)
+    """The trials of the expansion in memory."""
+    _expansion: tuple[Float64, Expansion] | None = field(default=None, repr=False)
+    """The weights and the expansion of ``_trials``; None before the first evaluation."""
 
     def values(self, X: Rows, trials: Sequence[int]) -> Float64:
-        if self._machine is None or self._trials != tuple(trials):
-            self._machine = None  # there is memory for one machine, not for two
+        if self._expansion is None or self._trials != tuple(trials):
+            self._expansion = None  # freed first, because the memory plan counts one expansion
             chosen = [solution for k in trials for solution in self.solutions[k]]
-            self._machine, self._trials = build_expansion(self.kernel, self.columns, self.inner, chosen), tuple(trials)
-        weights, expansion = self._machine
+            self._expansion, self._trials = (
+                build_expansion(self.kernel, self.columns, self.inner, chosen),
+                tuple(trials),
+            )
+        weights, expansion = self._expansion
         out = np.empty((row_count(X), len(weights)))
         expansion.decision(X, weights, out)
         return out
 
 
 def collect_functions(plan: Plan, trials: Sequence[Sequence[ProblemRun]]) -> Functions:
-    """Return the functions that trials have learned; each trial is given by the runs of its problems."""
+    """Return the decision functions of some trials; each trial is given by the runs of its problems."""
     kernel, inner = plan.problems[0].kernel, plan.features
     if kernel is None:
         return FeatureFunctions(
@@ -235,19 +248,21 @@ def collect_functions(plan: Plan, trials: Sequence[Sequence[ProblemRun]]) -> Fun
         )
     found = [tuple(plan.solver.solution(run.state) for run in runs) for runs in trials]
     supports = tuple(tuple(one for one in mine if isinstance(one, SupportSolution)) for mine in found)
-    assert isinstance(inner, Raw | Standardized)  # nothing else goes with an exact kernel
+    assert isinstance(inner, Raw | Standardized)  # the only maps for exact kernels
     return KernelFunctions(kernel, plan.layout.columns, inner, supports)
 
 
 def _weights(plan: Plan, run: ProblemRun) -> Float64:
     """Return the weights of a solved problem, (decision values, columns + 1)."""
     solution = plan.solver.solution(run.state)
-    assert isinstance(solution, LinearSolution)  # solvers without a kernel have no other
+    assert isinstance(solution, LinearSolution)  # the only kind of solution without a kernel
     return run.problem.kind.decision_weights(solution.w)
 
 
 def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
-    """Return what the functions of these problems hold beside the solvers' states, and their values on a chunk."""
+    """Return the bytes of the decision functions of some problems (without the solvers' states), and of their values on
+    a chunk.
+    """
     values = 8 * sum(len(one.kind.positives) for one in problems) * layout.largest_chunk
     if problems[0].kernel is None:
         return values + 8 * sum(one.components for one in problems)
@@ -258,10 +273,10 @@ def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
 def count_fold_scores(
     store: Store, found: Functions, trials: Sequence[Trial], counts: MeasureCounts, **reading: Any
 ) -> list[float]:
-    """Return the measure of each trial on the fold it did not see, in one reading of the store.
+    """Return the measure of each trial on its held-out fold, in one pass over the store.
 
-    ``found``: the functions of the trials, in their order. ``counts``: of as many models, empty. ``reading``: options of
-    the ``Stream``.
+    ``found``: the decision functions of the trials. ``counts``: counts of no rows for as many models. ``reading``:
+    options of the ``Stream``.
     """
     first = trials[0].problems[0]
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
@@ -277,23 +292,23 @@ def count_fold_scores(
 
 
 class PlannedCell(NamedTuple):
-    """A cell of the search, and the plan of its trials."""
+    """The plan of a cell of the search."""
 
     job: FitJob
-    """The fit of the point, with the C or nu that takes the most memory."""
+    """The fit with the cell's landmarks and gamma, and the C or nu that takes the most memory."""
     plan: Plan
     """The plan of that fit."""
     together: int
-    """Trials (pairs of C or nu and fold) that share a reading, as memory allows."""
+    """Number of trials (pairs of a C or nu and a fold) that share their passes, as memory allows."""
     memory: MemoryPlan
-    """The memory of training so many trials at once."""
+    """The memory plan for training ``together`` trials at the same time."""
     task: PredictionTask
     measure: Measure
-    """By what its points are judged."""
+    """The measure by which points are ranked."""
 
 
 def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
-    """Return the fit of a point, with the C or nu that takes the most memory."""
+    """Return the fit with these landmarks and gamma, and the C or nu that takes the most memory."""
     shared = field_values(job, FIT_FIELDS)
     widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
     at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
@@ -301,8 +316,8 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
 
 
 def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
-    """Return a memory limit in whole MiB that is enough for a point. It takes trials, because with more memory another
-    solver or more threads may be planned.
+    """Return a memory limit in whole MiB that suffices for a point. Several limits have to be tried, because with more
+    memory the plan may have another solver or more threads.
     """
     limit = budget.MIB
     for _ in range(ATTEMPTS):
@@ -316,17 +331,17 @@ def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, 
 
 
 def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | str) -> PlannedCell:
-    """Return the plan of a cell. Raises UsageError, DataError; BudgetError when not even one problem fits."""
+    """Return the plan of a cell. Raises UsageError, DataError, and BudgetError if not even one trial fits in memory."""
     fit_job = _fit_at(job, landmarks, gamma)
     plan = make_plan(fit_job, store)
     fit_job, (task, measure) = pin_automatic_choices(fit_job, plan), _choose_measure(job, plan)
     check_both_kinds(job, store.layout)
-    if plan.request is None:  # landmarks that are drawn here are drawn for each fold
+    if plan.request is None:  # otherwise landmarks are selected for each fold, without its labels
         check_no_label_leakage(store, None, "A search")
     memory = _memory(job, store, fit_job, plan, 1, measure)
     if (
         job.memory is None and plan.derived_limit is None and memory.total > memory.limit
-    ):  # a search holds more than a fit
+    ):  # a search needs more memory than a fit
         plan = with_derived_limit(fit_job, store, memory.limit)
         fit_job = pin_automatic_choices(fit_job, plan)
         memory = _memory(job, store, fit_job, plan, 1, measure)
@@ -341,25 +356,26 @@ def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | 
 
 
 def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
-    """Return the search with one way of sampling in place of ``auto``, so that the errors of all points can be compared.
+    """Return the search with a definite sampling of landmarks in place of ``auto``, the same for all points, so that
+    their scores can be compared.
 
-    It is greedy, by labels; but uniform where one class is learned, or where greedy selection does not fit the memory
-    at some point. Raises what ``plan_cell`` raises.
+    The sampling is greedy (by labels); it is uniform for one-class problems, and if greedy selection exceeds the memory
+    limit at some point. Raises the errors of ``plan_cell``.
     """
     if job.sampling != AUTO_SAMPLING or not job.landmarks:
         return job
-    by_labels, evenly = replace(job, sampling=GREEDY), replace(job, sampling=UNIFORM)
+    greedy, uniform = replace(job, sampling=GREEDY), replace(job, sampling=UNIFORM)
     if job.one_class:
-        return evenly
+        return uniform
     try:
         for point in build_grid(job):
-            plan_cell(by_labels, store, *point)
+            plan_cell(greedy, store, *point)
     except BudgetError:
-        return evenly
-    return by_labels
+        return uniform
+    return greedy
 
 
-def _memory(  # noqa: PLR0917  what a cell is, and how much of it
+def _memory(  # noqa: PLR0917 (the parts of a cell)
     job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int, measure: Measure
 ) -> MemoryPlan:
     """Return the memory plan of training ``together`` trials at once and of counting their scores."""
@@ -380,8 +396,8 @@ def _memory(  # noqa: PLR0917  what a cell is, and how much of it
 
 
 def _folds_of(job: TuneJob, together: int) -> list[int]:
-    """Return the folds of ``together`` neighboring trials in the worst case: they begin with the last C (or nu) of a
-    fold, and so reach into the most folds.
+    """Return the folds of ``together`` consecutive trials in the worst case: the first trial has the last C (or nu) of
+    its fold, so that the trials belong to as many folds as possible.
     """
     each = len(job.loss_weights)
     return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
@@ -390,9 +406,10 @@ def _folds_of(job: TuneJob, together: int) -> list[int]:
 def score_folds(
     job: TuneJob, stores: tuple[Store, Store], cell: PlannedCell, report: Report, fold: Int32 | None = None
 ) -> list[Score]:
-    """Train a cell and return its scores for every C or nu. Raises what training raises.
+    """Train a cell and return its score for each C or nu. Raises the errors of training.
 
-    ``fold``: the fold of each chunk of the second store; None: they are dealt at random.
+    ``stores``: the store, and the same rows in chunks that belong to one fold each. ``fold``: the fold of each chunk of
+    the second store; None: chunks are assigned to folds at random.
     """
     store, seen = stores
     plan = replace(cell.plan, memory=cell.memory)
@@ -419,10 +436,10 @@ def score_folds(
     return scores
 
 
-def _solve_folds(  # noqa: PLR0917  what ``score_folds`` has at hand
+def _solve_folds(  # noqa: PLR0917 (called once, with variables of ``score_folds``)
     job: TuneJob, seen: Store, cell: PlannedCell, plan: Plan, fold: Int32, numbers: Iterable[int], report: Report
 ) -> list[_TrialResult]:
-    """Return the results of every C or nu on some folds, fold by fold."""
+    """Return the results of each C or nu on the folds ``numbers``, fold by fold."""
     trials = [
         folding.build_trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights
     ]
@@ -439,10 +456,12 @@ class _TrialResult(NamedTuple):
     columns: int
 
 
-def _solve_trials(  # noqa: PLR0917  what ``score_folds`` has at hand
+def _solve_trials(  # noqa: PLR0917 (called once, with variables of ``_solve_folds``)
     job: TuneJob, store: Store, cell: PlannedCell, plan: Plan, trials: list[Trial], report: Report
 ) -> list[_TrialResult]:
-    """Train several trials at once, each on all folds but its own, and count the scores on that."""
+    """Train several trials at the same time, each without its held-out fold, and return their results with the score on
+    it.
+    """
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
     executor = local_executor(memory.threads)
@@ -465,12 +484,12 @@ def _solve_trials(  # noqa: PLR0917  what ``score_folds`` has at hand
 
 
 def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
-    """Return landmarks (None for the exact kernel) and gamma of each map to try. Raises UsageError for values that are
-    given twice or missing.
+    """Return landmarks (None for an exact kernel) and gamma of each cell of the grid. Raises UsageError for lists of
+    values that are empty or contain a value twice.
     """
     for name, values in field_values(job, ("C", "nu", "gamma", "landmarks")).items():
         if values is not None and (len(set(values)) < len(values) or (not values and name != "landmarks")):
-            raise UsageError(f"{name} must be different values to try, not {values}", hint="give each value once")
+            raise UsageError(f"{name} must be a list of different values, not {values}", hint="give each value once")
     for C in job.C or ():
         check_cost(C)
     if job.kernel == "linear" and not job.landmarks:
@@ -479,7 +498,7 @@ def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
 
 
 def check_both_kinds(job: TuneJob, layout: Layout) -> None:
-    """Raise DataError for a one-class search on a store that lacks rows of the class, or rows of others."""
+    """Raise DataError for a one-class search if the store has no rows of the class, or no other rows."""
     if not job.one_class:
         return
     mine = sum(count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive)
@@ -514,12 +533,12 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
             given = None if given is None else replace(given, memory=job.memory)
             stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
         durable.make_directory(out)
-        _write_journal(out, key, done)  # before any file of a cell: a search killed in its first cell is recognized
+        _write_journal(out, key, done)  # before the first cell, so that a search killed during it is recognized
         seen = None if executor is not None else folding.cut_finer(store, job.folds, job.prefetch)
         measure = planned[0].measure
 
         def score_cells(cells: list[Cell], before: int) -> Iterator[list[Score]]:
-            """Yield the scores of cells, of which so many others were done before."""
+            """Yield the scores of each cell; ``before``: number of cells that were finished before these."""
             if seen is None:
                 assert executor is not None
                 yield from _score_on_cluster(job, cells, max(one.memory.total for one in planned), executor)
@@ -548,7 +567,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
         }
         notices = _notices(job, store, table, measure)
         facts["notices"] = list(notices)
-        with scratch_beside(out) as scratch:  # the results of an earlier search stay until all of these are there
+        with scratch_beside(out) as scratch:  # results of an earlier search are replaced when all new ones are written
             results = scratch / out.name
             durable.make_directory(results)
             notices += write_results(results, table, facts, measure)
@@ -564,14 +583,14 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
 
 
 def _write_journal(out: Path, key: str, done: list[list[Score]]) -> None:
-    """Save the scores of the cells that are done."""
+    """Save the scores of the finished cells."""
     durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
 
 
 def _run_rounds(
     rounds: Rounds, done: list[list[Score]], score_cells: Callable[[list[Cell], int], Iterator[list[Score]]]
 ) -> Iterator[tuple[list[Score], bool]]:
-    """Yield the scores of cell after cell of all rounds, and whether they are new: first come those that are done."""
+    """Yield the scores of each cell of all rounds, and whether they are new; False for the scores in ``done``."""
     cells, before = next(rounds), 0
     while True:
         found = done[before : before + len(cells)]
@@ -590,9 +609,9 @@ def _run_rounds(
 def score_cell(
     cell: Cell, job: TuneJob, stores: tuple[Store, Store], report: Report, fold: Int32 | None = None
 ) -> list[Score]:
-    """Return the scores of a cell of a search. Raises what planning and training raise.
+    """Return the scores of a cell of a search. Raises the errors of planning and training.
 
-    ``stores``: the store, and the same cut into folds; ``fold`` as for ``score_folds``.
+    ``stores`` and ``fold``: as for ``score_folds``.
     """
     store, seen = stores
     rows = store.layout.rows
@@ -610,7 +629,11 @@ def score_cell(
 
 
 def _take_share(store: Store, share: float, job: TuneJob) -> Store:
-    """Return a share of the chunks, drawn by seed, enough for all folds; of a larger share they are a part."""
+    """Return a store with a random share of the chunks, which the seed determines; a larger share contains a smaller
+    one.
+
+    It has at least two chunks per fold.
+    """
     layout = store.layout
     order = np.random.default_rng((job.seed, len(layout.chunks))).permutation(len(layout.chunks)).tolist()
     chunks = sorted(order[: max(2 * job.folds, round(share * len(layout.chunks)))])
@@ -619,16 +642,17 @@ def _take_share(store: Store, share: float, job: TuneJob) -> Store:
 
 
 def _score_on_cluster(job: TuneJob, cells: list[Cell], needs: int, executor: Executor) -> Iterator[list[Score]]:
-    """Yield the scores of cells in order, a task each."""
+    """Yield the scores of the cells in order; each cell is one task on the cluster."""
     there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
     shared = (executor.share(there), executor.share(time.time() + job.time_limit))
-    yield from executor.map(Task("tune", score_cell_there, needs), cells, shared)
+    yield from executor.map(Task("tune", score_cell_on_worker, needs), cells, shared)
 
 
-def score_cell_there(cell: Cell, job: TuneJob, moment: float) -> list[Score]:
-    """Return the scores of a cell; this is the task of a worker, with files of its own. Raises what ``tune`` raises.
+def score_cell_on_worker(cell: Cell, job: TuneJob, moment: float) -> list[Score]:
+    """Return the scores of a cell, with a scratch directory for this task (the task of a worker). Raises the errors of
+    ``tune``.
 
-    It ends at ``moment`` (as of ``time.time``), when the time of the search is over.
+    ``moment``: the end of the search's time limit, by ``time.time``.
     """
     store, limit = open_store(job.store), time_limit.limit_time(moment - time.time())
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
@@ -637,7 +661,7 @@ def score_cell_there(cell: Cell, job: TuneJob, moment: float) -> list[Score]:
 
 
 def _notices(job: TuneJob, store: Store, table: Sequence[Score], measure: Measure) -> tuple[str, ...]:
-    """Return what a user should know of the result of a search."""
+    """Return notices about the result of a search: best values at the edge of the grid, and uninformative errors."""
     found, layout = edge_notices(table, measure, refined=bool(job.refine)), store.layout
     if measure != ERROR:
         return found
@@ -650,24 +674,26 @@ def _notices(job: TuneJob, store: Store, table: Sequence[Score], measure: Measur
 
 
 def _choose_measure(job: TuneJob, plan: Plan) -> tuple[PredictionTask, Measure]:
-    """Return what is predicted, and by what points are judged. Raises UsageError for a measure that does not fit."""
+    """Return the task and the measure by which points are ranked. Raises UsageError if --score does not suit the
+    task.
+    """
     task = describe_task(plan.problems, plan.layout, job.positive)
     return task, choose_measure(job.score, task)
 
 
 def digest_search(job: TuneJob, store: Any) -> str:
-    """Return the sha256 of all that decides the table."""
+    """Return the sha256 of everything that affects the table: version, data and settings."""
     settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
-    settings = {name: value for name, value in settings.items() if name not in NEWER or value is not None}
+    settings = {name: value for name, value in settings.items() if name not in KEYED_IF_GIVEN or value is not None}
     if job.C is None and job.nu is None and not job.one_class:
-        settings["C"] = [1.0]  # as it was written when it was the default
+        settings["C"] = [1.0]  # the default value of C for classification and regression
     return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
 
 
 def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
-    """Return the scores of the cells that an interrupted run with the same settings has finished.
+    """Return the scores of the cells that an interrupted run of the same search has finished.
 
-    Raises ExistsError for the output of another run.
+    Raises ExistsError if ``out`` has results of another search.
     """
     try:
         saved = json.loads(read_whole(out / JOURNAL, LARGEST_JOURNAL))
@@ -677,7 +703,7 @@ def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Sc
         saved = None
     begun = out.exists() and any(
         not path.name.startswith(".") for path in out.iterdir()
-    )  # the names of files that were being written begin with a dot
+    )  # names of unfinished files begin with a dot
     if begun and not overwrite:
         hint = "run the original command again to continue it, pass --overwrite, or choose another name"
         raise ExistsError(f"{out} exists already", hint=hint)
@@ -685,10 +711,10 @@ def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Sc
 
 
 def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: Int32 | None = None) -> tuple[Score, ...]:
-    """Cross-validate a grid on ``store``; options of files have no effect. Raises BudgetError, UsageError, DataError.
+    """Cross-validate a grid on ``store`` without writing results. Raises BudgetError, UsageError, DataError.
 
-    ``fold`` (chunks,): the fold of each chunk; None: chunks are dealt at random, those of small stores cut down to
-    single rows.
+    ``fold`` (chunks,): the fold of each chunk; None: chunks are assigned to folds at random, after the chunks of a
+    small store were cut, if necessary down to single rows.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, threadpool_limits(1):
         job = choose_search_sampling(replace(job, out=directory), store)

@@ -1,18 +1,20 @@
-"""Which points a search tries: a grid, random points, or successive halving; and where it goes on around the best one.
+"""The points that a search tries: a grid, random points, or successive halving; and the refinement around the best
+point.
 
-A search makes rounds of cells. A cell has landmarks, gamma, and several values of C (or nu) that share its passes; the
-scores of a round decide the next one. As the rounds are a function of settings and scores, a search that was stopped
-comes to the same ones again.
+A search consists of rounds of cells. A cell is a combination of landmarks and gamma with several values of C (or nu),
+which share its passes. The scores of a round determine the next round. Since rounds depend only on settings and scores,
+a resumed search makes the same rounds.
 
-**random**: C and gamma are drawn evenly by their logarithm between the least and the largest that are given, landmarks
-from those that are given. A drawn gamma gets as many values of C as are given, since they share its passes.
+**random**: C and gamma are drawn log-uniformly between the smallest and the largest of the given values, landmarks from
+the given values. Each gamma gets as many values of C as were given, because they share its passes.
 
-**halving**: all points of the grid are tried on a small share of the rows; the best third of them on three times as
-many, and so on up to all rows (Jamieson and Talwalkar, AISTATS 2016). On a share s of the rows C is C / s, so that the
-norm of the weights counts as it does for all rows.
+**halving**: all points of the grid are tried on a small share of the rows, the best third of them on three times as
+many rows, and so on up to all rows (Jamieson and Talwalkar, AISTATS 2016). On a share s of the rows, C / s is used in
+place of C, so that the ratio of losses to regularization is that of all rows.
 
-**refine**: while the best C, or gamma, is the least or the largest that was tried, the next one beyond it is tried, by
-the factor of the last two; then the values halfway between the best C and its neighbors, twice.
+**refine**: while the best C, or gamma, is the smallest or the largest value tried, the next value beyond it is tried,
+with the ratio of the last two values; then the values halfway between the best C and its neighbors are tried, in two
+rounds.
 """
 
 from __future__ import annotations
@@ -30,35 +32,35 @@ from streamsvm.jobs.tune.results import Score, axis_of, best_of
 from streamsvm.model.measures import Measure
 
 POINTS = 20
-"""Random points where their number is not given."""
+"""Default number of points of a random search."""
 FACTOR = 3
-"""Each round of halving keeps one point in this many, and uses this many times the rows of the one before."""
+"""Each round of halving keeps 1 / FACTOR of the points and uses FACTOR times as many rows."""
 LEAST_ROWS = 2000
-"""The fewest rows of a round of halving; a smaller store is used whole."""
+"""Minimum number of rows of a round of halving, if the store has as many."""
 ROWS_PER_LANDMARK = 10
-"""A round of halving has at least this many rows for each landmark, where the store has them."""
+"""Minimum number of rows per landmark in a round of halving, if the store has as many."""
 BEYOND = 10.0
-"""Factor by which the next C is larger where only one was given."""
+"""Ratio of the next value of C to the last one if only one was given."""
 MOST_BEYOND, HALVES = 8, 2
-"""Rounds of refinement beyond an edge at most, and those between neighbors after them."""
+"""Largest number of refinement rounds beyond an edge, and number of rounds between neighbors after them."""
 
 
 class Cell(NamedTuple):
-    """A map or an exact kernel, and the weights that are tried with it on the same passes."""
+    """Landmarks (None for an exact or no kernel) and gamma, and the values of C or nu that share their passes."""
 
     landmarks: int | None
     gamma: float | str
     weights: tuple[LossWeight, ...]
     share: float = 1.0
-    """The share of the rows that is used."""
+    """The share of the rows to use."""
 
 
 Rounds = Generator[list[Cell], list[Score], None]
-"""Yields the cells of a round, and takes their scores in order."""
+"""A generator that yields the cells of a round and is sent their scores, in order."""
 
 
 def search_rounds(job: TuneJob, grid: Sequence[tuple[int | None, float | str]], rows: int, measure: Measure) -> Rounds:
-    """Yield the rounds of a search. ``grid``: landmarks and gamma of the points that are given."""
+    """Yield the rounds of a search. ``grid``: all given combinations of landmarks and gamma."""
     cells = [Cell(*point, job.loss_weights) for point in grid]
     if job.search == RANDOM:
         cells = _draw_cells(job, grid)
@@ -71,7 +73,7 @@ def search_rounds(job: TuneJob, grid: Sequence[tuple[int | None, float | str]], 
 
 
 def _draw_cells(job: TuneJob, grid: Sequence[tuple[int | None, float | str]]) -> list[Cell]:
-    """Return random cells with ``points`` points in all."""
+    """Return random cells; together they have ``job.points`` points."""
     rng, points = np.random.default_rng((job.seed, len(grid))), job.points or POINTS
     landmarks = list(dict.fromkeys(m for m, _ in grid))
     widths = [gamma for _, gamma in grid if not isinstance(gamma, str)]
@@ -87,12 +89,12 @@ def _draw_cells(job: TuneJob, grid: Sequence[tuple[int | None, float | str]]) ->
 
 
 def _draw(rng: np.random.Generator, values: Sequence[float]) -> float:
-    """Return a number evenly by its logarithm between the least and the largest, rounded to four digits."""
+    """Return a log-uniform random number between the smallest and the largest value, rounded to four digits."""
     return float(f"{math.exp(rng.uniform(math.log(min(values)), math.log(max(values)))):.4g}")
 
 
 def _halve(cells: Sequence[Cell], rows: int, measure: Measure) -> Generator[list[Cell], list[Score], list[Score]]:
-    """Yield rounds on more and more rows, of fewer and fewer points; return the scores of the last one, of all rows."""
+    """Yield the rounds of successive halving; return the scores of the last round, on all rows."""
     points = [(cell, weight) for cell in cells for weight in cell.weights]
     landmarks = max((cell.landmarks or 0 for cell in cells), default=0)
     least = min(1.0, max(LEAST_ROWS, ROWS_PER_LANDMARK * landmarks) / max(rows, 1))
@@ -108,7 +110,7 @@ def _halve(cells: Sequence[Cell], rows: int, measure: Measure) -> Generator[list
 
 
 def _as_cells(points: Sequence[tuple[Cell, LossWeight]], share: float) -> list[Cell]:
-    """Return points as cells, those of one map together."""
+    """Return cells with these points; points with the same landmarks and gamma share a cell."""
     together: dict[tuple[int | None, float | str], list[LossWeight]] = {}
     for cell, weight in points:
         together.setdefault((cell.landmarks, cell.gamma), []).append(weight)
@@ -116,7 +118,7 @@ def _as_cells(points: Sequence[tuple[Cell, LossWeight]], share: float) -> list[C
 
 
 def _refine(found: Sequence[Score], measure: Measure) -> Rounds:
-    """Yield rounds of one cell around the best point."""
+    """Yield refinement rounds, of one cell each, around the best point."""
     known = list(found)
     for _ in range(MOST_BEYOND):
         cell = _beyond_edge(known, measure)
@@ -134,7 +136,7 @@ def _refine(found: Sequence[Score], measure: Measure) -> Rounds:
 
 
 def _beyond_edge(known: Sequence[Score], measure: Measure) -> Cell | None:
-    """Return the cell beyond the edge at which the best point lies; None where it lies at none."""
+    """Return a cell beyond the edge at which the best point lies; None if it lies at no edge."""
     best = best_of(known, measure)
     tried = sorted({score.loss_weight for score in known if _is_beside(score, best)})
     value = next_beyond(tried, best.loss_weight)
@@ -149,12 +151,15 @@ def _beyond_edge(known: Sequence[Score], measure: Measure) -> Cell | None:
 
 
 def _is_beside(score: Score, best: Score) -> bool:
-    """Return whether a point differs from the best one in C, or nu, alone."""
+    """Return whether a point has the landmarks and the gamma of the best one."""
     return (score.landmarks, score.gamma) == (best.landmarks, best.gamma)
 
 
 def next_beyond(tried: Sequence[float], best: float, factor: float = BEYOND) -> float | None:
-    """Return the next value beyond the edge, to four digits; None where the best one is inside."""
+    """Return the next value beyond the edge at which ``best`` lies, rounded to four digits; None if it lies at no edge.
+
+    ``tried``: the values tried, in ascending order. ``factor``: the ratio to use if there is only one.
+    """
     if best not in {tried[0], tried[-1]}:
         return None
     up = best == tried[-1]
@@ -168,13 +173,13 @@ def _middle(one: float, other: float) -> float:
 
 
 def _cell_at(best: Score, values: Sequence[float]) -> Cell:
-    """Return the cell of a point with other values of C or nu."""
+    """Return a cell with the landmarks and the gamma of the best point, and other values of C or nu."""
     weights = tuple(map(LossWeight(best.C, best.nu).with_value, values))
     return Cell(best.landmarks, "scale" if best.gamma is None else best.gamma, weights)
 
 
 def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) -> tuple[str, ...]:
-    """Return a notice for the best C, nu and gamma that are the least or the largest of those that were tried."""
+    """Return a notice for each best C, nu or gamma that is the smallest or the largest value tried."""
     best, found = best_of(scores, measure), []
     axes = {axis_of(scores): ([s.loss_weight for s in scores if _is_beside(s, best)], best.loss_weight)}
     if best.gamma is not None:
@@ -188,7 +193,7 @@ def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) ->
 
 
 def edge_notice(name: str, tried: Sequence[float], best: float, beyond: float, advice: str = "try ") -> str:
-    """Return the notice of a best value that lies at an edge of those that were tried."""
+    """Return the notice for a best value that is the smallest or the largest value tried."""
     end, other = ("largest", "larger") if best == max(tried) else ("least", "smaller")
     values = ",".join(f"{value:g}" for value in sorted([best, beyond, beyond * beyond / best]))
     return f"the best {name}, {best:g}, is the {end} that was tried, and a {other} one may be better: {advice or 'try '}--{name} {values}"
