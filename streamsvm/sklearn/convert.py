@@ -158,7 +158,7 @@ def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, In
         raise UsageError("the columns of a table are read by pandas", hint="pip install pandas") from error
     table.check("scikit-learn", clocks=True)
     reader, example = ColumnReader(pd, table), pd.DataFrame({name: [_example(table, name)] for name in table.sources})
-    places = np.array([first for first, column in table.placed() if column.kind in SINGLE], np.int64)
+    places = np.array([first for first, column in table.columns_with_places() if column.kind in SINGLE], np.int64)
     order, transformers = [places, table.schema.width + np.arange(len(table.indicators))], list[Any]()
     if len(places):
         singles = [column for column in table.schema.columns if column.kind in SINGLE]
@@ -167,7 +167,7 @@ def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, In
         ]
         steps = [("read", ColumnTransformer(each, sparse_threshold=0).fit(example)), *_make_filling(table, places)]
         transformers.append(("numbers", _freeze(Pipeline(steps)), list(dict.fromkeys(c.name for c in singles))))
-    for first, column in table.placed():
+    for first, column in table.columns_with_places():
         if column.kind not in SINGLE:
             names = list(column.parts) or column.name
             transformers.append((f"{column.name}: {column.kind}", _freeze(reader.read_codes(column)), names))

@@ -215,7 +215,7 @@ def test_tune_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     keys = [module.digest_search(replace(plain, **other), open_store(store)) for other in others]
     assert len({key, *keys}) == len(others) + 1
     settings = {name for name, value in msgspec.to_builtins(plain).items() if value is not None}
-    assert not settings & set(module.NEWER)
+    assert not settings & set(module.KEYED_IF_GIVEN)
 
 
 def test_tune_rows_in_memory_may_be_folds_of_their_own() -> None:

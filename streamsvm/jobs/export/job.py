@@ -1,4 +1,4 @@
-"""export: a model in, the same decision function in another program's format out."""
+"""export: write the decision function of a model in the format of another program."""
 
 from __future__ import annotations
 
@@ -36,21 +36,23 @@ from streamsvm.types import Report, silent
 
 
 class Format(NamedTuple):
-    """A format that other programs read."""
+    """A format of other programs."""
 
     kind: Kind
-    """What a file of it is."""
+    """The kind of output, for the check whether a file may be replaced."""
     write: Callable[[Model], Iterator[bytes]]
-    """Yields the bytes of a model. Raises UsageError for a model it cannot hold."""
+    """Yields the bytes of a model. Raises UsageError for a model that the format cannot represent."""
 
 
 def write_pickle(model: Model) -> Iterator[bytes]:
-    """Yield the pickle of ``model.to_sklearn()``. Raises what it raises."""
+    """Yield the pickle of ``model.to_sklearn()``. Raises the errors of ``to_sklearn``."""
     yield pickle.dumps(_make_estimator(model))
 
 
 def write_skops(model: Model) -> Iterator[bytes]:
-    """Yield ``model.to_sklearn()`` as skops stores it. Raises UsageError without skops, and what ``to_sklearn`` raises."""
+    """Yield ``model.to_sklearn()`` in the format of skops. Raises UsageError without skops, and the errors of
+    ``to_sklearn``.
+    """
     try:
         import skops.io
     except ModuleNotFoundError as error:
@@ -75,26 +77,26 @@ FORMATS = {
     SKLEARN: Format(PICKLE, write_pickle),
 }
 SKOPS_ENDING, SKOPS_FORMAT = ".skops", Format(SKOPS, write_skops)
-"""Files of estimators that end so are of skops, others are pickles."""
-TEXTS = (LIBLINEAR, LIBSVM)
-"""Formats whose column numbers and limits people have to know to apply them to their files."""
+"""The suffix of files that are written with skops; estimators are pickled into files with other suffixes."""
+TEXT_FORMATS = (LIBLINEAR, LIBSVM)
+"""Text formats, for which the result explains the column numbers and the limits of the format."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ExportResult(JobResult):
-    """A model in another format, and how large it is."""
+    """The result of an export."""
 
     out: Path
-    """Where it lies."""
+    """Path of the file."""
     kind: str
     """'linear' or 'kernel'."""
     bytes: int
-    """Its size."""
+    """Size of the file."""
 
 
 def export(job: ExportJob, _report: Report = silent) -> ExportResult:
-    """Write a model in a format. Raises MissingError, DataError, UsageError for what it cannot hold, ExistsError,
-    StorageError.
+    """Write a model in another format. Raises MissingError, DataError, ExistsError, StorageError, and UsageError if the
+    format cannot represent the model.
     """
     out, other = output_path(job.out), FORMATS.get(job.format)
     if job.format == SKLEARN and out.suffix == SKOPS_ENDING:
@@ -106,7 +108,7 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
         return ExportResult(out, model.kind, out.stat().st_size)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StreamSVMWarning)
-        durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXTS else model))
-    notices = [*explain_text(model)] if job.format in TEXTS else []
+        durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXT_FORMATS else model))
+    notices = [*explain_text(model)] if job.format in TEXT_FORMATS else []
     notices += [str(warning.message) for warning in caught if issubclass(warning.category, StreamSVMWarning)]
     return ExportResult(out, model.kind, out.stat().st_size, notices=tuple(notices))

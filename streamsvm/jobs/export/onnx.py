@@ -1,22 +1,24 @@
-"""A model as an ONNX graph: raw columns in; labels, decision values and probabilities out.
+"""Export a model as an ONNX graph, from raw columns to labels, decision values and probabilities.
 
-    X -> less its offsets -> missing values filled -> rounded to float32, as rows are stored -> (x - shift) scale
-      -> kernel values of the points -> f = W k + b -> label, probabilities
+    X -> minus the offsets -> missing values filled -> rounded to float32, as rows are stored -> (x - shift) scale
+      -> kernel values with the points -> f = W k + b -> label, probabilities
 
-Input ``X`` (n, columns) float64, NaN where a value is missing and the model knows what stands for it. Outputs ``label`` (n,), int64
-where all classes are whole numbers, else text, and ``decision`` (n, k) float64, as ``Model.decision_function`` has it, k = 1 for two
-classes; and ``probabilities`` (n, classes) float64 where the model has them. A regression model has ``prediction`` (n,) float64 instead
-of ``label``. Operators are those of opset 17 (https://onnx.ai/onnx/operators), numbers float64 wherever rows are not rounded.
+The input is ``X`` (n, columns) float64, with NaN for missing values if the model has replacements for them. The outputs
+are ``label`` (n,), int64 if all classes are integers, else text; ``decision`` (n, k) float64, the values of
+``Model.decision_function``, with k = 1 for two classes; and ``probabilities`` (n, classes) float64 if the model has
+them. A regression model has the output ``prediction`` (n,) float64 instead of ``label``. The operators are those of
+opset 17 (https://onnx.ai/onnx/operators). All numbers are float64, except for the rounding of rows.
 
-A table with columns that are not all numbers has an input (n, 1) a column, by its name, instead of ``X``: text for categories and for yes
-and no, float64 for numbers, amounts and categories of whole numbers, and for points in time, in seconds since 1970 (UTC). What is missing
-is NaN, or empty text. The metadata ``inputs`` says in JSON which of them is 'text', 'number' or 'time'. The codes of values are of
-``LabelEncoder`` (ai.onnx.ml 2), the only operator of another domain. Month, day of the week and hour are computed from the days since
-March 1 of the year 0, whose leap day comes last (H. Hinnant, chrono-compatible low-level date algorithms, 2013).
+For a table with columns other than numbers there is one input (n, 1) for each column, with the column's name, instead
+of ``X``: text for categories and booleans; float64 for numbers, amounts, categories of integers, and points in time (in
+seconds since 1970, UTC). Missing values are NaN, or empty text. The metadata ``inputs`` (JSON) gives the type of each
+input: 'text', 'number' or 'time'. Values are encoded by ``LabelEncoder`` (ai.onnx.ml 2), the only operator of another
+domain. Month, day of the week and hour are computed from the number of days since March 1 of year 0, so that the leap
+day is the last day of a year (H. Hinnant, chrono-compatible low-level date algorithms, 2013).
 
-Calibrators become steps that compute what ``streamsvm.calibration.calibrators`` does. An isotonic function is a table of bends; the
-last bend that is not beyond f is found by bisection, which takes as many steps as the number of bends has bits, and memory for the
-rows alone.
+Calibrators become nodes that compute the functions of ``streamsvm.calibration.calibrators``. An isotonic function is a
+table of breakpoints; the last breakpoint <= f is found by bisection, with as many steps as the number of breakpoints
+has bits.
 """
 
 from __future__ import annotations
@@ -53,13 +55,12 @@ from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, SINGLE, YE
 INT64 = 7
 """``onnx.TensorProto.INT64``."""
 OPSET, FORMAT = 17, 8
-"""Versions of the operators and of the file. The latter is how our files begin, with the name of the program (``outputs``)."""
-
-
+"""Versions of the operators and of the file format. Our files begin with the latter, followed by the name of the
+program (``outputs``)."""
 LEARNING, LEARNING_OPSET = "ai.onnx.ml", 3
 """The domain of ``LabelEncoder`` and its version."""
 MOST_CROSSED = 10**7
-"""The most combinations of values of a cross that a graph has a table of."""
+"""Largest number of combinations of values of a cross, for which the graph contains a table."""
 MEANINGS = {
     "number": "a number; NaN where it is missing",
     AMOUNT: "the amount as a number; NaN where it is missing",
@@ -67,11 +68,13 @@ MEANINGS = {
     "text": "text without blanks around it; empty where it is missing",
     YEARS: "seconds since 1970 (UTC); NaN where it is missing",
 }
-"""What is said of the inputs of a table."""
+"""Descriptions of the inputs, by kind; the graph contains them."""
 
 
 def write_onnx(model: Model) -> Iterator[bytes]:
-    """Yield the bytes of the graph. Raises UsageError without ``onnx``, for columns of text that is hashed, and where pairs vote."""
+    """Yield the bytes of the graph. Raises UsageError without ``onnx``, for one-vs-one models, and for columns that a
+    graph cannot compute, such as hashed text.
+    """
     model.check_one_each()
     try:
         from onnx import checker, helper
@@ -110,7 +113,9 @@ def write_onnx(model: Model) -> Iterator[bytes]:
 
 
 def _add_rows(model: Model, graph: GraphBuilder) -> tuple[str, int]:
-    """Add the rows as they are stored, in float64; also return how many columns their source has."""
+    """Add the nodes that compute stored rows (in float64) from ``X``; return the rows' name and the number of columns
+    of ``X``.
+    """
     filling = filling_from(model.provenance.get("encoding"))
     indicators = np.empty(0, np.int64) if filling is None else filling.indicators
     columns, offsets = model.columns - len(indicators), None
@@ -124,7 +129,9 @@ def _add_rows(model: Model, graph: GraphBuilder) -> tuple[str, int]:
 def _add_storing(
     graph: GraphBuilder, rows: str, offsets: Float64 | None, filling: Float64 | None, indicators: Int64
 ) -> str:
-    """Add what an ingest does to numbers (n, columns): less their offsets, filled, rounded to float32, with indicators behind them."""
+    """Add the steps of an ingest for numbers (n, columns): subtract offsets, fill missing values, append indicators,
+    round to float32.
+    """
     from onnx import TensorProto
 
     if offsets is not None:
@@ -143,24 +150,24 @@ def _add_storing(
 
 
 class CodedColumn(NamedTuple):
-    """A column of which one of several feature columns is 1."""
+    """A one-hot encoded column."""
 
     first: int
-    """The number of its first feature column."""
+    """Number of its first feature column."""
     width: int
     codes: str
-    """Which of its feature columns is 1 (n,) int64; ``width`` for none."""
+    """Name of the codes (n,) int64: which of its feature columns is 1; ``width`` for none."""
 
 
 def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list[Any], str]:
-    """Add the inputs of a table and the decision values (n, k) of its rows; return the declarations of the inputs."""
+    """Add the decision values (n, k) of rows of a table; return the declarations of the inputs, and their name."""
     inputs = [_declare_input(table, name) for name in table.sources]
     codes_of_sources = {
         name: _add_source_codes(graph, table, name) for name, kind in table.sources.items() if kind == CATEGORY
     }
     times = {name: _add_clock(graph, name) for name, kind in table.sources.items() if kind == YEARS}
     places, singles, coded = [], [], []
-    for first, column in table.placed():
+    for first, column in table.columns_with_places():
         if column.kind in SINGLE:
             places.append(first)
             singles.append(_add_number(graph, table, column, times))
@@ -192,7 +199,9 @@ def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list
 def _add_one_hot_rows(
     graph: GraphBuilder, table: RawTable, numbers: str, which: Int64, coded: list[CodedColumn]
 ) -> str:
-    """Add the rows as they are stored (n, d): numbers, whose feature columns are ``which``, and a 1 a coded column."""
+    """Add the stored rows (n, d), joined from ``numbers``, whose feature columns are ``which``, and the one-hot
+    encodings of the other columns.
+    """
     parts, order = [numbers] if numbers else [], [which]
     for column in coded:
         parts.append(graph.add("Gather", graph.constant(_one_hot(table, column)), column.codes, axis=0))
@@ -202,13 +211,15 @@ def _add_one_hot_rows(
 
 
 def _one_hot(table: RawTable, column: CodedColumn) -> Float64:
-    """Return the stored feature columns for each code (width + 1, width), the last for none."""
+    """Return the values of the stored feature columns for each code, (width + 1, width); the last row is for no
+    value.
+    """
     found = np.eye(column.width + 1, column.width) - table.offsets[column.first : column.first + column.width]
     return found.astype(np.float32).astype(np.float64)
 
 
 def _kind_of_input(table: RawTable, name: str) -> str:
-    """Return what a column of the table is to be given as: 'number', 'text' or 'time'."""
+    """Return the type of the input for a column of the table: 'number', 'text' or 'time'."""
     kind = table.sources[name]
     if kind == YEARS:
         return "time"
@@ -216,14 +227,14 @@ def _kind_of_input(table: RawTable, name: str) -> str:
 
 
 def _declare_input(table: RawTable, name: str) -> Any:
-    """Return the declaration of the input of a column of the table."""
+    """Return the declaration of the input for a column of the table."""
     kind = _kind_of_input(table, name)
     meaning = MEANINGS.get(table.sources[name]) or MEANINGS[kind]
     return value_info(name, str if kind == "text" else np.float64, 1, meaning=meaning)
 
 
 def _add_number(graph: GraphBuilder, table: RawTable, column: Column, times: dict[str, Clock]) -> str:
-    """Add a column that is one number (n, 1) float64, NaN where it is missing."""
+    """Add a column with one number per row, (n, 1) float64; NaN for missing values."""
     if column.kind == YEARS:
         return times[column.name].years
     if column.kind == BOOLEAN:
@@ -238,7 +249,9 @@ def _add_number(graph: GraphBuilder, table: RawTable, column: Column, times: dic
 
 
 def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
-    """Add which of its known values a category has (n,) int64; as many as there are for others, and one more for missing ones."""
+    """Add the codes (n,) int64 of a categorical column of the raw table: the number of the known value; with v known
+    values, v for other values, and v + 1 for missing ones.
+    """
     values = table.values_of(name)
     known, absent = {value: code for code, value in enumerate(values)}, len(values) + 1
     if not table.is_numeric(name):
@@ -259,7 +272,9 @@ def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
 
 
 def _add_codes(graph: GraphBuilder, table: RawTable, column: Column, codes_of_sources: dict[str, str]) -> str:
-    """Add which feature column of a category or a cross is 1 (n,) int64; its width for none."""
+    """Add the number of the feature column that is 1 for a category or a cross, (n,) int64; the column's width for
+    none.
+    """
     values = [table.values_of(name) for name in column.sources]
     shape = [len(known) + 2 for known in values]
     if np.prod(shape, dtype=np.float64) > MOST_CROSSED:
@@ -279,7 +294,9 @@ def _add_codes(graph: GraphBuilder, table: RawTable, column: Column, codes_of_so
 
 
 class Clock(NamedTuple):
-    """The parts of a point in time; codes (n,) int64 are those of feature columns, one more than the last for none."""
+    """The names of the parts of a point in time. The codes of ``month``, ``weekday`` and ``hour`` are (n,) int64: the
+    number of the feature column; for missing times the number of feature columns.
+    """
 
     years: str
     """Years since 2000 (n, 1) float64, NaN where the time is missing."""
@@ -288,12 +305,14 @@ class Clock(NamedTuple):
     hour: str
 
     def code_of(self, kind: str) -> str:
-        """Return the codes of a part of the calendar."""
+        """Return the name of the codes of a calendar part ('month', 'weekday' or 'hour')."""
         return str(getattr(self, kind))
 
 
 def _add_clock(graph: GraphBuilder, name: str) -> Clock:
-    """Add the parts of a column of seconds since 1970. Their sizes stay below 2^53: float64 is exact."""
+    """Add the parts of points in time, given in seconds since 1970. All numbers stay below 2^53, so that float64 is
+    exact.
+    """
 
     def number(value: float) -> str:
         return graph.constant(np.array(float(value)))
@@ -315,11 +334,13 @@ def _add_clock(graph: GraphBuilder, name: str) -> Clock:
     days = quotient(seconds, 86400)
     hour = quotient(remainder(seconds, 86400), 3600)
     weekday = remainder(graph.add("Add", days, number(3)), 7)
-    day = remainder(graph.add("Add", days, number(719_468)), 146_097)  # of the era of 400 years
+    day = remainder(graph.add("Add", days, number(719_468)), 146_097)  # day in a cycle of 400 years
     leap = graph.add("Sub", quotient(day, 36_524), quotient(day, 146_096))
     year = quotient(graph.add("Add", graph.add("Sub", day, quotient(day, 1460)), leap), 365)
     leap = graph.add("Sub", quotient(year, 4), quotient(year, 100))
-    day = graph.add("Sub", day, graph.add("Add", graph.add("Mul", year, number(365)), leap))  # of the year from March 1
+    day = graph.add(
+        "Sub", day, graph.add("Add", graph.add("Mul", year, number(365)), leap)
+    )  # day in the year that begins on March 1
     since_march = quotient(graph.add("Add", graph.add("Mul", day, number(5)), number(2)), 153)
     month = remainder(graph.add("Add", since_march, number(2)), 12)
     return Clock(years, code(month, 12), code(weekday, 7), code(hour, 24))
@@ -329,7 +350,7 @@ def _add_clock(graph: GraphBuilder, name: str) -> Clock:
 
 
 def _add_decision(model: Model, graph: GraphBuilder, rows: str) -> str:
-    """Add the decision values (n, k)."""
+    """Add the decision values (n, k) of stored rows."""
     if model.expansion is not None:
         rows = _add_kernel_values(model.expansion, graph, rows)
     product = graph.add("MatMul", rows, graph.constant(model.weights[:, :-1].T))
@@ -337,7 +358,7 @@ def _add_decision(model: Model, graph: GraphBuilder, rows: str) -> str:
 
 
 def _add_kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> str:
-    """Add the kernel values (n, m) of rows and points."""
+    """Add the kernel values (n, m) of stored rows with the points of the model."""
     if expansion.scale is not None and expansion.shift is not None:
         shifted = graph.add("Sub", rows, graph.constant(expansion.shift.astype(np.float64)))
         rows = graph.add("Mul", shifted, graph.constant(expansion.scale.astype(np.float64)))
@@ -364,7 +385,9 @@ def _add_kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> 
 
 
 def _add_rbf(graph: GraphBuilder, rows: str, points: Float64, product: str, gamma: float) -> str:
-    """Add exp(-gamma max(0, |x|^2 + |z|^2 - 2 x.z)) (n, m), for rows and points centered at the mean of the points against cancellation."""
+    """Add exp(-gamma max(0, |x|^2 + |z|^2 - 2 x.z)) (n, m). Rows and points have been centered at the mean of the
+    points, to avoid cancellation.
+    """
     squares = graph.add("ReduceSum", graph.add("Mul", rows, rows), graph.constant(np.array([1])), keepdims=1)
     doubled = graph.add("Mul", product, graph.constant(np.array(2.0)))
     sums = graph.add("Add", squares, graph.constant(np.square(points).sum(axis=1)))
@@ -404,9 +427,9 @@ def _add_labels(model: Model, graph: GraphBuilder, decision: str, out: str) -> A
 
 
 def _add_calibrator(graph: GraphBuilder, calibrator: Calibrator, decision: str, problems: int) -> str:
-    """Add the nodes of a calibrator for so many decision values, and return the name of the probabilities.
+    """Add the nodes of a calibrator for ``problems`` decision values, and return the name of the probabilities.
 
-    Raises UsageError for a calibrator that ONNX cannot express.
+    Raises UsageError for an unknown calibrator.
     """
     if isinstance(calibrator, PlattSigmoid):
         sloped = graph.add("Mul", decision, graph.constant(calibrator.slopes))
@@ -423,7 +446,7 @@ def _add_calibrator(graph: GraphBuilder, calibrator: Calibrator, decision: str, 
 
 
 def _add_normalize(graph: GraphBuilder, values: str, problems: int) -> str:
-    """Add ``calibrators.normalize``: probabilities of all classes from those of each against the rest."""
+    """Add ``calibrators.normalize``: the probabilities of all classes from those of each class against the rest."""
     one = graph.constant(np.array(1.0))
     if problems == 1:
         return graph.add("Concat", graph.add("Sub", one, values), values, axis=1)
@@ -433,16 +456,18 @@ def _add_normalize(graph: GraphBuilder, values: str, problems: int) -> str:
 
 
 def _add_sigma(graph: GraphBuilder, z: str) -> str:
-    """Add ``calibrators.sigma``: 1 / (1 + e^-z), exact in both tails."""
+    """Add ``calibrators.sigma``: 1 / (1 + e^-z), without overflow or cancellation."""
     one, below = graph.constant(np.array(1.0)), graph.add("Less", z, graph.constant(np.array(0.0)))
     tail = graph.add("Exp", graph.add("Neg", graph.add("Abs", z)))
     return graph.add("Div", graph.add("Where", below, tail, one), graph.add("Add", one, tail))
 
 
 def _add_interpolation(graph: GraphBuilder, calibrator: Isotonic, decision: str) -> str:
-    """Add g_k(f_k) (n, k): the value at the last bend not beyond f, plus the slope from there times the distance."""
+    """Add the isotonic functions g_k(f_k) (n, k): the value at the last breakpoint <= f, plus the slope after it times
+    the distance to it.
+    """
     bits = max(len(at) for at, _ in calibrator.steps).bit_length()
-    tables = [_pad_bends(at, values, 1 << bits) for at, values in calibrator.steps]
+    tables = [_pad_breakpoints(at, values, 1 << bits) for at, values in calibrator.steps]
     at, values, slopes = (graph.constant(np.concatenate(parts)) for parts in zip(*tables, strict=True))
     f = graph.add("Max", decision, graph.constant(np.array([first[0] for first, _ in calibrator.steps])))
     starts = graph.constant(np.arange(len(tables), dtype=np.int64) << bits)
@@ -457,8 +482,10 @@ def _add_interpolation(graph: GraphBuilder, calibrator: Isotonic, decision: str)
     )
 
 
-def _pad_bends(at: Float64, values: Float64, size: int) -> tuple[Float64, Float64, Float64]:
-    """Return the bends of one function, the values there and the slopes after them, padded to ``size``; no f reaches the padding."""
+def _pad_breakpoints(at: Float64, values: Float64, size: int) -> tuple[Float64, Float64, Float64]:
+    """Return the breakpoints of one function, the values at them and the slopes after them, padded to ``size`` with
+    breakpoints at infinity.
+    """
     widths, rises = np.diff(at), np.diff(values)
     slopes = np.divide(rises, widths, out=np.zeros(len(widths)), where=widths > 0)
     more = size - len(at)
@@ -470,7 +497,7 @@ def _pad_bends(at: Float64, values: Float64, size: int) -> tuple[Float64, Float6
 
 
 def value_info(name: str, kind: Any, *shape: int, meaning: str = "") -> Any:
-    """Return the declaration of an input or output: any number of rows, of so many columns each."""
+    """Return the declaration of an input or output with any number of rows; ``shape``: its further dimensions."""
     from onnx import TensorProto, helper
 
     kinds = {np.float64: TensorProto.DOUBLE, np.int64: TensorProto.INT64, str: TensorProto.STRING}
@@ -478,7 +505,11 @@ def value_info(name: str, kind: Any, *shape: int, meaning: str = "") -> Any:
 
 
 class GraphBuilder:
-    """Nodes and constants of a graph under construction; adding one returns the name of its value, which is none of ``taken``."""
+    """Collects the nodes and constants of a graph. Each method adds a node or constant and returns the name of its
+    value.
+
+    The names differ from those in ``taken``.
+    """
 
     def __init__(self, taken: Iterable[str] = ()) -> None:
         self.nodes: list[Any] = []
@@ -496,7 +527,7 @@ class GraphBuilder:
         return out
 
     def constant(self, values: Any) -> str:
-        """Add an array and return its name."""
+        """Add an array as a constant and return its name."""
         from onnx import numpy_helper
 
         name = f"{self._prefix}c{len(self.constants)}"
@@ -504,12 +535,12 @@ class GraphBuilder:
         return name
 
     def encode(self, values: str, codes: Mapping[Any, int], default: int) -> str:
-        """Add the code of each value, text or int64; ``default`` for one that has none."""
+        """Add the code of each value (text or int64); ``default`` for values without a code."""
         keys = list(codes)
         kind = "keys_int64s" if keys and isinstance(keys[0], int) else "keys_strings"
         given: dict[str, Any] = {kind: keys, "values_int64s": list(codes.values()), "default_int64": default}
         return self.add("LabelEncoder", values, **given, domain=LEARNING)
 
     def flatten(self, values: str) -> str:
-        """Add the only column (n,) of values (n, 1)."""
+        """Add a reshape of values (n, 1) to (n,)."""
         return self.add("Squeeze", values, self.constant(np.array([1])))

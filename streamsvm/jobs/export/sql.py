@@ -1,13 +1,15 @@
-"""A linear model as a SQL query over the raw table: decision values, labels and probabilities as columns behind those of the table.
+"""Export a linear model as a SQL query over the raw table; it appends decision values, labels and probabilities to the
+columns of the table.
 
     SELECT *, label and probabilities FROM (SELECT *, decision values FROM "input")
 
-``input`` stands for the table; ``WITH "input" AS (...)`` before the query gives it rows. A decision value is a sum of one term a column: a
-weight times a number (``COALESCE`` fills in what is missing), or a ``CASE`` with the weight of each value of a category or each part of the
-calendar (``EXTRACT``). Terms of weight 0 are left out. A row with a missing value that the model does not know to fill has no answer: NULL.
+``"input"`` is the name of the table; ``WITH "input" AS (...)`` before the query defines it. A decision value is a sum
+with one term per column: a weight times a number (``COALESCE`` fills missing values), or a ``CASE`` with the weight of
+each value of a category or of a calendar part (``EXTRACT``). Terms with weight 0 are omitted. If a row has a missing
+value for which the model has no replacement, its results are NULL.
 
-The dialect is what DuckDB and PostgreSQL share. Numbers are double precision and are not rounded to float32 as stored rows are, which
-changes decision values by some 1e-7 of their terms.
+The dialect is the common part of DuckDB and PostgreSQL. Numbers are double precision. They are not rounded to float32,
+as stored rows are; this changes decision values by about 1e-7 of their terms.
 """
 
 from __future__ import annotations
@@ -42,25 +44,28 @@ from streamsvm.store.sources.cell_parsing import (
 from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, SINGLE, YEARS, Column
 
 HEAD = b"-- A linear model of streamsvm"
-"""How our files begin."""
+"""The first bytes of a file, by which our files are recognized."""
 DOUBLE = "DOUBLE PRECISION"
 LARGEST_EXPONENT = 700.0
-"""Beyond it PostgreSQL refuses exp, whose result float64 does not hold."""
+"""Largest absolute argument of EXP, because PostgreSQL raises an error if the result overflows."""
 FIELDS = {"month": "MONTH", "weekday": "ISODOW", "hour": "HOUR"}
-"""What EXTRACT calls the parts of the calendar; the first value is 1 but for hours."""
+"""The names of calendar parts in EXTRACT. Months and weekdays are counted from 1, hours from 0."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
 def write_sql(model: Model) -> Iterator[bytes]:
-    """Yield the text of the query. Raises UsageError for a kernel, for rows without column names, and for text that is hashed."""
+    """Yield the text of the query. Raises UsageError for a kernel model, for columns without names, and for hashed
+    text.
+    """
     model.check_one_each()
     table = raw_table(model)
     if model.expansion is not None:
         raise UsageError(
-            "a kernel model is no sum over columns, as SQL needs it", hint=f"fit a linear model, or {KEEP}"
+            "a kernel model cannot be exported to SQL",
+            hint=f"fit a linear model, or {KEEP}",
         )
     if table is None:
-        raise UsageError("the columns of the model have no names, by which SQL finds them", hint="ingest a table")
+        raise UsageError("the model has no column names, which SQL needs", hint="ingest a table")
     table.check("SQL", clocks=True)
     taken = {*table.schema.needed, *table.schema.dropped}
     decisions = _names(model, "decision", taken) if not model.numeric else [free_name("prediction", taken)]
@@ -80,23 +85,25 @@ def write_sql(model: Model) -> Iterator[bytes]:
 
 
 def identifier(name: str) -> str:
-    """Return the name of a column in quotes."""
+    """Return the name of a column as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def text(value: str) -> str:
-    """Return a text in quotes."""
+    """Return a text as a quoted SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
 def number(value: float) -> str:
-    """Return a number with an exponent, by which DuckDB knows that it is no decimal."""
+    """Return a number as a SQL literal with an exponent, so that DuckDB does not treat it as a decimal."""
     written = repr(float(value))
     return written if "e" in written else f"{written}e0"
 
 
 def _names(model: Model, what: str, taken: set[str]) -> list[str]:
-    """Return the names of decision values or probabilities: one for two classes, one a class for more."""
+    """Return the column names of decision values or probabilities: one name for two classes, else one for each
+    class.
+    """
     if len(model.weights) == 1:
         return [free_name(what, taken)]
     return [free_name(f"{what}_{name}", taken) for name in model.classes]
@@ -106,7 +113,9 @@ def _names(model: Model, what: str, taken: set[str]) -> list[str]:
 
 
 def _label(model: Model, decisions: Sequence[str]) -> str:
-    """Return the label of a decision value above the threshold, or of the largest, of the first of several; NULL where there is none."""
+    """Return the expression of the label: by the threshold for two classes, else the class of the largest decision
+    value (the first of equal ones); NULL if a decision value is NULL.
+    """
     f, labels = [identifier(name) for name in decisions], [_label_text(value) for value in model.labels.tolist()]
     if len(f) == 1:
         bound = number(model.threshold) if model.threshold else "0"
@@ -119,14 +128,16 @@ def _label(model: Model, decisions: Sequence[str]) -> str:
 
 
 def _label_text(value: object) -> str:
-    """Return a label in the type that it has."""
+    """Return a label as a SQL literal of its type."""
     if isinstance(value, bool):
         return str(value).upper()
     return text(value) if isinstance(value, str) else repr(value)
 
 
 def _probabilities(calibrator: Calibrator, f: list[str]) -> list[str]:
-    """Return the probability of the second of two classes, or of each of several, from the decision values ``f``."""
+    """Return the expressions of the probabilities, given decision values ``f``: one for the second of two classes, or
+    one for each of several classes.
+    """
     if isinstance(calibrator, Temperature):
         scaled = [f"({number(calibrator.inverse)} * {value})" for value in f]
         if len(f) == 1:
@@ -152,12 +163,12 @@ def _probabilities(calibrator: Calibrator, f: list[str]) -> list[str]:
 
 
 def _sigma(z: str) -> str:
-    """Return 1 / (1 + e^-z)."""
+    """Return the expression 1 / (1 + e^-z)."""
     return f"(1 / (1 + EXP(-GREATEST(LEAST({z}, {number(LARGEST_EXPONENT)}), {number(-LARGEST_EXPONENT)}))))"
 
 
 def _interpolation(f: str, at: Float64, values: Float64) -> str:
-    """Return the value of an isotonic function: between two bends on the line between them."""
+    """Return the expression of an isotonic function, linear between its breakpoints ``at``."""
     whens = [f"WHEN {f} <= {number(at[0])} THEN {number(values[0])}"]
     for low, high, first, last in zip(at[:-1], at[1:], values[:-1], values[1:], strict=True):
         slope = (last - first) / (high - low) if high > low else 0.0
@@ -170,10 +181,10 @@ def _interpolation(f: str, at: Float64, values: Float64) -> str:
 
 
 def _sum(model: Model, table: RawTable, problem: int) -> str:
-    """Return the decision value of a problem."""
+    """Return the expression of the decision value of a problem."""
     weights = model.weights[problem, :-1]
     constant, terms = float(model.weights[problem, -1]), []
-    for first, column in table.placed():
+    for first, column in table.columns_with_places():
         mine, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
         if not mine.any():
             continue
@@ -187,7 +198,7 @@ def _sum(model: Model, table: RawTable, problem: int) -> str:
         if table.filling is not None:
             value = f"COALESCE({value}, {number(table.filling[first])})"
         terms.append(f"{number(mine[0])} * {value}")
-    columns = dict(table.placed())
+    columns = dict(table.columns_with_places())
     for weight, place in zip(weights[table.schema.width :], table.indicators.tolist(), strict=True):
         if weight:
             terms.append(f"CASE WHEN {_value(table, columns[place])} IS NULL THEN {number(weight)} ELSE 0 END")
@@ -195,7 +206,7 @@ def _sum(model: Model, table: RawTable, problem: int) -> str:
 
 
 def _case(table: RawTable, column: Column, weights: Float64) -> str:
-    """Return the weight of the value that a row has in a category, a cross or a part of the calendar."""
+    """Return the expression of the weight of a row's value in a category, a cross or a calendar part."""
     if column.kind != CATEGORY:
         field = f"EXTRACT({FIELDS[column.kind]} FROM {_moment(column)})"
         start = 0 if column.kind == "hour" else 1
@@ -221,7 +232,9 @@ def _case(table: RawTable, column: Column, weights: Float64) -> str:
 
 
 def _key(table: RawTable, name: str) -> str:
-    """Return the text of a category: whole numbers without a fraction; NULL for what stands for a missing value."""
+    """Return the expression of a category's value as text: integers without a fraction, NULL for words that mean a
+    missing value.
+    """
     found = f"CAST({identifier(name)} AS VARCHAR)"
     values = table.values_of(name)
     if trims_blanks(values):
@@ -234,7 +247,9 @@ def _key(table: RawTable, name: str) -> str:
 
 
 def _value(table: RawTable, column: Column) -> str:
-    """Return a number, an amount, yes and no as 1 and 0, or the years of a date, NULL where it is missing."""
+    """Return the expression of a column with one number per row (number, amount, boolean as 1 or 0, or years of a
+    date); NULL for missing values.
+    """
     name = identifier(column.name)
     written = f"TRIM(CAST({name} AS VARCHAR))"
     if column.kind == YEARS:
@@ -253,7 +268,10 @@ def _value(table: RawTable, column: Column) -> str:
 
 
 def _amount(written: str, *, comma: bool) -> str:
-    """Return the number of an amount: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05."""
+    """Return the expression of an amount as a number: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05.
+
+    ``comma``: whether the decimal separator is a comma.
+    """
     plain = f"REGEXP_REPLACE({written}, '{CURRENCIES}', '', 'g')"
     kept = "[^0-9,eE+-]" if comma else "[^0-9.eE+-]"
     plain = f"REGEXP_REPLACE({plain}, '{kept}', '', 'g')"
@@ -264,14 +282,16 @@ def _amount(written: str, *, comma: bool) -> str:
 
 
 def _seconds(column: Column) -> str:
-    """Return the seconds since 1970 of a point in time."""
+    """Return the expression of the seconds since 1970 of a point in time."""
     if column.form == EPOCH:
         return f"FLOOR(CAST({identifier(column.name)} AS {DOUBLE}))"
     return f"FLOOR(EXTRACT(EPOCH FROM {_moment(column)}))"
 
 
 def _moment(column: Column) -> str:
-    """Return a point in time as a timestamp in UTC; of a column with a time zone, for the calendar, on the clocks there."""
+    """Return the expression of a point in time as a timestamp in UTC; for calendar parts of a column with a time zone,
+    in local time.
+    """
     name = identifier(column.name)
     if column.form == EPOCH:
         return f"(TIMESTAMP '1970-01-01 00:00:00' + CAST({_seconds(column)} AS BIGINT) * INTERVAL '1 second')"
@@ -286,7 +306,7 @@ def _moment(column: Column) -> str:
 
 
 def _written_day(written: str, form: str) -> str:
-    """Return the day of a date that is written in a form such as '%d-%b-%y'."""
+    """Return the expression of a date that is written in a format such as '%d-%b-%y'."""
     parts = re.findall("%(.)", form)
     plain = f"REGEXP_REPLACE(TRIM({written}), '[^0-9A-Za-z]+', '-', 'g')"
     of = {part: f"SPLIT_PART({plain}, '-', {place})" for place, part in enumerate(parts, 1)}

@@ -1,9 +1,11 @@
-"""The raw columns that a model of a table takes, and what becomes of each: for formats that take rows of the raw table.
+"""The columns of the raw table of a model, and the encoding of each, for formats that are applied to rows of the raw
+table.
 
-A value of the raw table is a number, a text or a point in time. Numbers, amounts, yes and no, and the years of a date are one
-feature column each; a category, a month, a day of the week and an hour are one feature column a value, of which one is 1, or none for a
-missing value and for one that training has not seen (where rare values have a column together, that one). Missing numbers are filled as
-``store.sources.preprocessing`` does; its indicators are the last feature columns.
+A value of the raw table is a number, a text or a point in time. Numbers, amounts, booleans and the years of a date are
+one feature column each. Categories, months, days of the week and hours are one-hot encoded: one feature column per
+value. All of them are 0 for a missing value, and for a value that did not occur in training, unless rare values share a
+column, which is then 1. Missing numbers are filled as in ``store.sources.preprocessing``; the missing-value indicators
+are the last feature columns.
 """
 
 from __future__ import annotations
@@ -37,50 +39,50 @@ from streamsvm.store.sources.schema import (
 from streamsvm.store.sources.table import CROSSED
 
 WHOLE_NUMBER = re.compile(r"-?[1-9][0-9]{0,14}|0")
-"""A value of a category that float64 holds: the column may be one of numbers."""
+"""A value of a category that is an integer exact in float64; a category of such values may be a column of numbers."""
 TIMES = (YEARS, *CALENDAR)
-"""The kinds of columns made of points in time."""
+"""The kinds of columns that are computed from points in time."""
 KEEP = "keep the model as it is and use 'streamsvm predict'"
 
 
 class RawTable(NamedTuple):
-    """The raw table of a model, with d feature columns before indicators."""
+    """The raw table of a model; it has d feature columns besides the missing-value indicators."""
 
     schema: Schema
     filling: Float64 | None
-    """What stands for a missing value (d,), less the offset; None where values may not be missing."""
+    """(d,) the replacements of missing values, minus the offsets; None if values must not be missing."""
     indicators: Int64
-    """The feature columns that have an indicator, which is 1 where their value is missing."""
+    """The feature columns that have an indicator, which is 1 if their value is missing."""
     offsets: Float64
-    """What is subtracted from each feature column (d,)."""
+    """(d,) the numbers that are subtracted from the feature columns."""
     words: MissingWords
-    """Words and numbers that the user said to stand for a missing value."""
+    """Words and numbers that the user declared to mean a missing value."""
 
     @property
     def only_numbers(self) -> bool:
-        """Whether every column is a number as it is."""
+        """Whether all columns are plain numbers."""
         return all(column.kind == NUMBER for column in self.schema.columns) and not self.words.added
 
     @property
     def sources(self) -> dict[str, str]:
-        """The columns of the raw table that are needed, each with the kind of what is made of it: of a category
-        'category', of a point in time 'years'.
-        """
+        """The columns of the raw table that are needed, each with its kind; the kind of a point in time is 'years'."""
         found: dict[str, str] = {}
         for column in self.schema.columns:
             for name in column.sources:
                 found.setdefault(name, YEARS if column.kind in TIMES else column.kind)
         return found
 
-    def placed(self) -> Iterator[tuple[int, Column]]:
-        """Yield every column with the number of its first feature column."""
+    def columns_with_places(self) -> Iterator[tuple[int, Column]]:
+        """Yield each column after the number of its first feature column."""
         start = 0
         for column in self.schema.columns:
             yield start, column
             start += column.width
 
     def values_of(self, source: str) -> tuple[str, ...]:
-        """Return the known values of a category of the raw table, in crosses too, without that of all rare ones."""
+        """Return the known values of a categorical column of the raw table, including those in crosses, without the
+        common value of rare ones.
+        """
         found: dict[str, None] = {}
         for column in self.schema.columns:
             if column.kind == CATEGORY and source in column.sources:
@@ -89,12 +91,14 @@ class RawTable(NamedTuple):
         return tuple(found)
 
     def is_numeric(self, source: str) -> bool:
-        """Whether all known values of a category are whole numbers."""
+        """Return whether all known values of a category are integers."""
         values = self.values_of(source)
         return bool(values) and all(map(WHOLE_NUMBER.fullmatch, values))
 
     def check(self, program: str, *, clocks: bool) -> None:
-        """Raise UsageError for what a format cannot compute: hashes, words, and, without ``clocks``, times of zones."""
+        """Raise UsageError for columns that ``program`` cannot compute: vectors, hashes, words, and, unless ``clocks``,
+        local times of a time zone.
+        """
         for column in self.schema.columns:
             if column.kind == VECTOR:
                 raise UsageError(
@@ -117,7 +121,9 @@ class RawTable(NamedTuple):
 
 
 def raw_table(model: Model) -> RawTable | None:
-    """Return the raw table of a model, or of arrays whose columns have names; None where they have none."""
+    """Return the raw table of a model; for a model of arrays with column names, a table of numbers; None without
+    names.
+    """
     encoding = model.provenance.get("encoding") or {}
     filling = filling_from(encoding)
     if encoding.get("schema"):
@@ -138,19 +144,19 @@ def raw_table(model: Model) -> RawTable | None:
 
 
 def known_values(column: Column) -> tuple[str, ...]:
-    """Return the values of a category without that of all rare ones."""
+    """Return the values of a category without the common value of rare ones."""
     return tuple(value for value in column.values if value != OTHER)
 
 
 def has_other(column: Column) -> bool:
-    """Return whether values that are not known fall on a feature column of their own, the last."""
+    """Return whether the last feature column stands for all values that are not known."""
     return column.values[-1:] == (OTHER,)
 
 
 def split_values(column: Column) -> Iterator[tuple[str, ...]]:
-    """Yield the values of the parts of each value of a category: one, or several of a cross.
+    """Yield for each value of a category the values of its source columns: one, or several for a cross.
 
-    Raises UsageError where a value can be split in several ways.
+    Raises UsageError if a value of a cross can be split in several ways.
     """
     parts = len(column.sources)
     for value in known_values(column):
@@ -167,12 +173,14 @@ def split_values(column: Column) -> Iterator[tuple[str, ...]]:
 
 
 def trims_blanks(values: Collection[str]) -> bool:
-    """Return whether a category's values may have blanks around them: no two known ones differ by these alone."""
+    """Return whether blanks around the values of a category can be ignored: no two values differ only by them."""
     return len({value.strip() for value in values}) == len(values)
 
 
 def has_whole_numbers(values: Iterable[str]) -> bool:
-    """Return whether some value of a category is a whole number, whose text may have had a fraction of zeros."""
+    """Return whether some value of a category is an integer; in the raw table it may be written with a fraction of
+    zeros.
+    """
     return any(re.fullmatch(r"[+-]?[0-9]+", value.strip()) for value in values)
 
 
@@ -187,7 +195,7 @@ def _spellings(words: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def free_name(name: str, taken: set[str]) -> str:
-    """Return a name that is not taken: the name itself, or with as many '_' behind it as it needs."""
+    """Return ``name``, followed by as many '_' as are needed to differ from all names in ``taken``."""
     while name in taken:
         name += "_"
     return name
