@@ -1,4 +1,4 @@
-"""Tables of names: a name stands for "module:attribute", imported when it is first asked for."""
+"""Registries: tables from the names of choices to classes, which are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from streamsvm.errors import UsageError
 
 
 class Registry(Mapping[str, Any]):
-    """A table of what can be chosen by name. The command line, the configuration and the contract tests read these
-    tables.
+    """The choices for an option, by name: solvers, losses, kernels, formats. The values are imported on access.
+
+    ``kind``: what is chosen, for messages. ``entries``: "module:attribute" by name.
     """
 
     def __init__(self, kind: str, entries: dict[str, str]) -> None:
@@ -35,15 +36,15 @@ class Registry(Mapping[str, Any]):
 
 
 def load(target: str) -> Any:
-    """The attribute that "module:name" stands for."""
+    """Import and return the attribute "module:name"."""
     module, _, name = target.partition(":")
     with no_collection():
-        return getattr(import_module(module), name)  # a table of names is what this is
+        return getattr(import_module(module), name)
 
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Look for no garbage while modules are loaded: they make hundreds of thousands of objects, and all of them stay."""
+    """Disable garbage collection while modules are imported: an import creates hundreds of thousands of objects, and none is garbage."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -54,7 +55,7 @@ def no_collection() -> Iterator[None]:
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """The end of a message about a name there is not: '; did you mean ...?' with the nearest, if one is near."""
+    """Return '; did you mean ...?' with the known name most similar to ``name``; empty if none is similar."""
     import difflib
 
     near = difflib.get_close_matches(name, list(known), n=1)

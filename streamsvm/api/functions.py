@@ -1,7 +1,7 @@
-"""The commands as functions: ``sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB")`` is ``streamsvm fit``.
+"""The commands as Python functions: ``sv.fit("train.zarr", "model.ssvm", C=10, memory="1GiB")`` is ``streamsvm fit``.
 
-Signatures, types and docstrings are made of the declarations of the commands' options; values are converted and checked as those of a
-command line.
+Signatures, types and docstrings are generated from the declarations of the options (``config.options``). Values are converted and checked
+like those of a command line.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ UNIT_TYPES = {
     Quantity.BYTES: "int | str",
     Quantity.SECONDS: "float | str",
 }
-"""Types of options with a unit: bytes or seconds as a number, or text as on the command line, '512MiB' and '1h30m'."""
+"""Types of options with a unit: a number of bytes or seconds, or text such as '512MiB' and '1h30m'."""
 TYPE_NAMES: dict[object, str] = {Path: "str | PathLike[str]", str: "str"}
 ParameterTable: TypeAlias = dict[str, tuple[str, object, str]]
 """Type, default and help of parameters, by name."""
@@ -64,7 +64,7 @@ SYNONYMS = {
     "cv": ("folds", "int | None"),
     "verbose": ("progress", "bool | None"),
 }
-"""Scikit-learn's words for parameters that are called otherwise here, each with the parameter and its type."""
+"""Names that scikit-learn uses, each with the parameter that it stands for here, and its type."""
 FIT_PARAMETERS: ParameterTable = {
     "on_pass": (
         "Callable[[dict[str, Any]], object] | None",
@@ -72,7 +72,7 @@ FIT_PARAMETERS: ParameterTable = {
         "Called after every pass with its record: {'pass': 1, 'gap': ..., 'seconds': ..., ...}. True ends the fit, with one more pass that certifies.",
     ),
 }
-"""Further ones of ``fit``."""
+"""Python parameters of ``fit`` alone."""
 KINDS = "Known: pandas, polars (lazy, too), Arrow, DuckDB, numpy, scipy.sparse, h5py, Zarr, AnnData, dask."
 INGEST_PARAMETERS: ParameterTable = {
     "sources": (
@@ -84,9 +84,9 @@ INGEST_PARAMETERS: ParameterTable = {
     "y": ("Any", None, "Labels of rows that are given: one a row, or the name of the column that has them."),
     "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
 }
-"""Parameters of ``ingest``, which also takes rows of a program."""
+"""Parameters of ``ingest`` that accept rows in memory."""
 MODELS = "FitResult | Model | StreamEstimator | str | PathLike[str]"
-"""Types of a model parameter."""
+"""The types that a parameter for a model accepts."""
 FIT_ROW_PARAMETERS: ParameterTable = {
     "store": (
         "Any",
@@ -106,18 +106,18 @@ FIT_ROW_PARAMETERS: ParameterTable = {
         "A linear model of the same columns and classes to start from, or the result of its fit; C, loss and scaling may differ.",
     ),
 }
-"""Those of ``fit``."""
+"""Parameters of ``fit`` that accept rows and models in memory."""
 TUNE_PARAMETERS: ParameterTable = {
     "store": FIT_ROW_PARAMETERS["store"],
     "out": ("Any", None, "A directory for the tables and the heat map. It may be left out, or y be second."),
     "y": INGEST_PARAMETERS["y"],
     "weight": INGEST_PARAMETERS["weight"],
 }
-"""Those of ``tune``."""
+"""Parameters of ``tune`` that accept rows in memory."""
 MODEL_PARAMETERS: ParameterTable = {
     "model": (MODELS, "", "The model, the result of the fit that made it, a fitted estimator, or the model's file.")
 }
-"""Those of functions that take a model."""
+"""The parameter of functions that take a model."""
 REPORT_PARAMETERS: ParameterTable = {
     "runs": (
         "FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]]",
@@ -125,7 +125,7 @@ REPORT_PARAMETERS: ParameterTable = {
         "Models whose MODEL.run lies beside them, what tune has written, or results of both; several are compared.",
     )
 }
-"""Those of ``report``."""
+"""The parameter of ``report`` that accepts results."""
 EVALUATE_PARAMETERS: ParameterTable = {
     **MODEL_PARAMETERS,
     "data": (
@@ -135,7 +135,7 @@ EVALUATE_PARAMETERS: ParameterTable = {
     ),
     "y": INGEST_PARAMETERS["y"],
 }
-"""Those of ``evaluate``."""
+"""Parameters of ``evaluate`` that accept models and rows in memory."""
 WITH_ROWS = {
     "ingest": INGEST_PARAMETERS,
     "fit": FIT_ROW_PARAMETERS,
@@ -145,22 +145,20 @@ WITH_ROWS = {
     "export": MODEL_PARAMETERS,
     "report": REPORT_PARAMETERS,
 }
-"""Parameters that take rows and models of a program, by step."""
-
-
+"""Parameters that accept rows and models in memory, by step."""
 MORE_FILES = ("more",)
-"""The option for further files, which a function takes in one list."""
+"""The option for the second and further files; a function takes all files in one list."""
 WRITING_OPTIONS = (*MORE_FILES, "model", "resume", "overwrite", "checkpoint_every", "dual")
-"""Options of a fit on its output and resumption, which a plan does not have."""
+"""Options of ``fit`` that concern its output and resumption; ``plan`` does not have them."""
 
 
 class CommandInfo(NamedTuple):
-    """Result type and documentation example of a function."""
+    """What the documentation of a function needs in addition to its options."""
 
     result: str
-    """Name of the class it returns."""
+    """Name of the class of its result."""
     example: str
-    """Runs after the examples of ``synth`` and ``fit``."""
+    """An expression; tests evaluate it after the examples of ``synth`` and ``fit``."""
 
 
 COMMANDS = {
@@ -178,10 +176,10 @@ COMMANDS = {
     "report": CommandInfo("ReportResult", 'sv.report("model.ssvm", "page.html").runs'),
     "evaluate": CommandInfo("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
 }
-"""The functions by step; ``tools/generate.py`` writes their types, and tests run their examples."""
+"""The functions, by step. ``tools/generate.py`` writes their types to the stub file."""
 PlaceRows = Callable[[dict[str, Any]], AbstractContextManager[tuple[dict[str, Any], Action | None]]]
-"""Puts rows of a program into files while a job runs; provides the changed options, and what does the job in place of its
-command's function, or None."""
+"""A context manager that replaces rows in memory by files while a job runs. It provides the changed options, and the function to run
+instead of the action of the command, or None."""
 
 
 def _place_nothing(given: dict[str, Any]) -> AbstractContextManager[tuple[dict[str, Any], None]]:
@@ -189,24 +187,25 @@ def _place_nothing(given: dict[str, Any]) -> AbstractContextManager[tuple[dict[s
 
 
 def _make_function(
-    step: str, placed: PlaceRows = _place_nothing, *, summary: str = "", leave_out: Sequence[str] = ()
+    step: str, place_rows: PlaceRows = _place_nothing, *, summary: str = "", leave_out: Sequence[str] = ()
 ) -> Callable[..., Any]:
-    """Return the function of a step; ``placed`` puts rows of a program into files for the job.
+    """Return the Python function of a step.
 
-    ``summary``: of its docstring, in place of the command's. ``leave_out``: options that are no parameters.
+    ``place_rows`` replaces rows in memory by files. ``summary``: the first line of the docstring, by default that of the command.
+    ``leave_out``: options that are no parameters.
     """
     declared = make_signature(step, COMMANDS[step].result, leave_out)
     declared = add_row_parameters(step, declared) if step in WITH_ROWS else declared
 
     def call(*arguments: Any, **options: Any) -> Any:
         given = bind_arguments(step, declared, arguments, options)
-        asked = _take_python_options(step, given)
+        python_options = _pop_python_options(step, given)
         with (
             python_words(step),
-            place_models(given, model_options(step)) as known,
-            placed(known) as (known, action),
+            place_models(given, model_options(step)) as given,
+            place_rows(given) as (given, action),
         ):
-            return run_job(action or load(STEPS[step].action), _build_job(step, step, known), step, **asked)
+            return run_job(action or load(STEPS[step].action), _build_job(step, step, given), step, **python_options)
 
     text = make_docstring(step, summary or STEPS[step].summary, declared, COMMANDS[step].example)
     return _name_function(call, step, declared, text)
@@ -215,52 +214,52 @@ def _make_function(
 def bind_arguments(
     name: str, declared: inspect.Signature, arguments: tuple[Any, ...], options: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return arguments by parameter name, scikit-learn's words replaced. Raises TypeError for too many arguments, or one given
-    twice, UsageError for two words of one parameter with different values.
+    """Return the arguments of a call by parameter name, with the names of scikit-learn replaced by ours.
 
-    Unknown names are left for ``convert_options`` to refuse, which says the nearest.
+    Raises TypeError for too many arguments and for a parameter given twice, UsageError for two names of one parameter with different
+    values. Unknown names are kept; ``convert_options`` refuses them.
     """
     positional = declared.bind_partial(*arguments).arguments
     twice = sorted(set(positional) & set(options))
     if twice:
         raise TypeError(f"{name}() got several values for {', '.join(twice)}")
     given = {**positional, **options}
-    for word in given.keys() & SYNONYMS.keys() & declared.parameters.keys():
-        known, value = SYNONYMS[word][0], given.pop(word)
+    for synonym in given.keys() & SYNONYMS.keys() & declared.parameters.keys():
+        parameter, value = SYNONYMS[synonym][0], given.pop(synonym)
         if value is None:
             continue
-        value = count_jobs(value) if word == "n_jobs" and isinstance(value, int) else value
-        other = given.get(known)
+        value = count_jobs(value) if synonym == "n_jobs" and isinstance(value, int) else value
+        other = given.get(parameter)
         if other is not None and not equal_values(value, other):
-            raise UsageError(explain_synonyms(known, other, word, value), hint="leave one of them out")
-        given[known] = value
+            raise UsageError(explain_synonyms(parameter, other, synonym, value), hint="leave one of them out")
+        given[parameter] = value
     return given
 
 
 def equal_values(one: object, other: object) -> bool:
-    """Return whether two values of a parameter are the same: numbers, texts, arrays or any object."""
+    """Return whether two values of a parameter are equal; they can be arrays."""
     return one is other or bool(np.array_equal(cast(Any, one), cast(Any, other)))
 
 
 def explain_synonyms(name: str, value: object, synonym: str, other: object) -> str:
-    """Return the message for two names of one parameter that are given different values."""
+    """Return the message for a call that passes different values under two names of one parameter."""
     shown, shown_other = (shorten(" ".join(repr(part).split()), 30) for part in (value, other))
     return f"{name}={shown} and {synonym}={shown_other} are two names of one parameter, with different values"
 
 
-def _take_python_options(step: str, given: dict[str, Any]) -> dict[str, Any]:
-    """Take the parameters that the command does not have out of the options."""
+def _pop_python_options(step: str, given: dict[str, Any]) -> dict[str, Any]:
+    """Remove the parameters that the command does not have from the options, and return them."""
     return {name: given.pop(name, default) for name, (_, default, _) in python_parameters(step).items()}
 
 
 def _build_job(step: str, called: str, given: Mapping[str, Any], leave_out: Sequence[str] = (), **fixed: Any) -> Any:
-    """Return the job of a call. Raises UsageError, ConfigError."""
+    """Return the job of a call of the function ``called``. Raises UsageError, ConfigError."""
     where = f"streamsvm.{called}"
     return make_job(step, {**convert_options(step, given, where, leave_out), **fixed}, where)
 
 
 def _name_function(call: Callable[..., Any], name: str, declared: inspect.Signature, text: str) -> Callable[..., Any]:
-    """Set name, signature and docstring of a function, for ``inspect``, ``help`` and ``pickle``."""
+    """Set name, signature, annotations and docstring of a function, for ``inspect``, ``help`` and ``pickle``."""
     call.__name__ = call.__qualname__ = name
     call.__module__, call.__doc__ = "streamsvm", text
     call.__signature__ = declared  # type: ignore[attr-defined]
@@ -269,7 +268,7 @@ def _name_function(call: Callable[..., Any], name: str, declared: inspect.Signat
 
 
 def _make_plan() -> Callable[..., Any]:
-    """Return ``plan``: what a fit would do, and the memory it would take; only the store's manifest is read."""
+    """Return the function ``plan``, which plans a fit from the manifest of a store."""
     declared = make_signature("fit", "Plan", WRITING_OPTIONS, runs=False)
     summary = "Show what a fit of these options would do: solver, features, and its memory term by term."
     example = 'sv.plan("train.zarr", C=10, memory="1GiB").solver_name'
@@ -290,9 +289,9 @@ def _make_plan() -> Callable[..., Any]:
 
 
 def make_signature(step: str, result: str, leave_out: Iterable[str] = (), *, runs: bool = True) -> inspect.Signature:
-    """Return the signature of a command's function; annotations are text, as in the stub file.
+    """Return the signature of the function of a command; annotations are text, as in the stub file.
 
-    ``runs``: whether it runs a job, whose progress can be shown.
+    ``runs``: whether the function runs a job, and so has parameters for progress and callbacks.
     """
     parameters = []
     for field in order_fields(step, leave_out):
@@ -303,19 +302,19 @@ def make_signature(step: str, result: str, leave_out: Iterable[str] = (), *, run
         )
     for name, (annotation, default, _) in python_parameters(step).items() if runs else ():
         parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
-    known = {one.name for one in parameters}
-    for word, (name, annotation) in SYNONYMS.items():
-        if name in known:
-            parameters.append(inspect.Parameter(word, KEYWORD, default=None, annotation=annotation))
+    names = {one.name for one in parameters}
+    for synonym, (name, annotation) in SYNONYMS.items():
+        if name in names:
+            parameters.append(inspect.Parameter(synonym, KEYWORD, default=None, annotation=annotation))
     return inspect.Signature(parameters, return_annotation=result)
 
 
 def add_row_parameters(step: str, declared: inspect.Signature) -> inspect.Signature:
-    """Return the signature with the parameters of a step that take rows and models of a program."""
+    """Return the signature with the parameters of a step that accept rows and models in memory."""
     more = WITH_ROWS[step]
     parameters = [_replace_parameter(one, more) for one in declared.parameters.values()]
-    place = next(k for k, one in enumerate(parameters) if one.kind is KEYWORD)
-    parameters[place:place] = [
+    first_keyword = next(k for k, one in enumerate(parameters) if one.kind is KEYWORD)
+    parameters[first_keyword:first_keyword] = [
         inspect.Parameter(name, KEYWORD, default=default, annotation=annotation)
         for name, (annotation, default, _) in more.items()
         if name not in declared.parameters
@@ -324,7 +323,7 @@ def add_row_parameters(step: str, declared: inspect.Signature) -> inspect.Signat
 
 
 def _replace_parameter(one: inspect.Parameter, more: ParameterTable) -> inspect.Parameter:
-    """Return a parameter with the type, and the default if there is one, of ``more``."""
+    """Return a parameter with the type of its entry in ``more``, if there is one, and the default of the entry unless it is empty."""
     if one.name not in more:
         return one
     annotation, default, _ = more[one.name]
@@ -332,7 +331,7 @@ def _replace_parameter(one: inspect.Parameter, more: ParameterTable) -> inspect.
 
 
 def order_fields(step: str, leave_out: Iterable[str] = ()) -> list[Field]:
-    """Return the options of a command: the arguments in their order, then the others by the groups of the help."""
+    """Return the options of a command: first the arguments in their order, then the others in the order of their groups in the help."""
     fields = {field.name: field for field in STEPS[step].fields if field.name not in leave_out}
     arguments = [fields.pop(name) for name in STEPS[step].positional if name in fields]
     groups = list(GROUPS)
@@ -341,29 +340,29 @@ def order_fields(step: str, leave_out: Iterable[str] = ()) -> list[Field]:
 
 
 def parameter_name(field: Field) -> str:
-    """Return the Python name of an option: as in job files, with an underscore after a keyword."""
+    """Return the name of an option as a parameter: its key, with an underscore if that is a keyword of Python."""
     return f"{field.key}_" if keyword.iskeyword(field.key) else field.key
 
 
 def python_parameters(step: str) -> ParameterTable:
-    """Return the parameters of a step's function that its command does not have."""
+    """Return the parameters of the function of a step that its command does not have."""
     return PYTHON_PARAMETERS | (FIT_PARAMETERS if step == "fit" else {})
 
 
 def describe_type(field: Field) -> str:
     """Return the Python type of an option as text: 'float | Sequence[float] | None'."""
     if field.option.unit is not None:
-        found = [UNIT_TYPES[field.option.unit]]
+        names = [UNIT_TYPES[field.option.unit]]
     else:
-        found = [text for kind in field.kinds for text in _type_names(Path if kind is str and field.is_place else kind)]
+        names = [text for kind in field.kinds for text in _type_names(Path if kind is str and field.is_place else kind)]
     if field.default is None:
-        found.append("None")
-    text = " | ".join(dict.fromkeys(part for text in found for part in text.split(" | ")))
+        names.append("None")
+    text = " | ".join(dict.fromkeys(part for name in names for part in name.split(" | ")))
     return text.replace("Mapping[Any, ", "Mapping[str, ") if field.option.settings_of else text
 
 
 def _type_names(kind: Kind) -> Iterator[str]:
-    """Yield the Python types that are accepted for one kind of value."""
+    """Yield the names of the Python types that are accepted for a type of the declaration."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is tuple:
         inner = " | ".join(
@@ -378,14 +377,14 @@ def _type_names(kind: Kind) -> Iterator[str]:
 
 
 def make_docstring(step: str, summary: str, declared: inspect.Signature, example: str) -> str:
-    """Return the docstring of a command's function: summary, parameters, result, and an example."""
+    """Return the docstring of the function of a command: summary, parameters, result, errors and an example."""
     fields = {parameter_name(field): field for field in STEPS[step].fields}
     lines = [summary, "", "Parameters", "----------"]
     given = WITH_ROWS.get(step, {})
     special = python_parameters(step) | (given if given.keys() <= declared.parameters.keys() else {})
     for name, parameter in declared.parameters.items():
         if name in SYNONYMS:
-            text, default = f"The same as {SYNONYMS[name][0]}, in the word of scikit-learn.", ""
+            text, default = f"The same as {SYNONYMS[name][0]}, under its name in scikit-learn.", ""
         else:
             text, default = (special[name][2], "") if name in special else _describe_field(fields[name], step)
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
@@ -395,17 +394,17 @@ def make_docstring(step: str, summary: str, declared: inspect.Signature, example
 
 
 def _describe_field(field: Field, step: str) -> tuple[str, str]:
-    """Return the help of an option with its range, in words of Python, and its default."""
+    """Return the help of an option with its range, and its default, both with options spelled as parameters."""
     bounds = field.option.bounds
     text = field.help() + ("" if bounds is None else f" ({bounds.describe()})")
     return to_python(text, step), to_python(field.default_text(), step)
 
 
 def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ByName:
-    """Return values by field name; None is left out, so that the declared default holds.
+    """Return converted values by field name, without values that are None, for which the declared default holds.
 
-    An option is called as on the command line, with underscores, or as its field. ``called``: the name of the function,
-    for errors. Raises UsageError; for an unknown name it says the nearest one.
+    An option can be named as on the command line, with underscores, or like its field. ``called``: the name of the function, for
+    errors. Raises UsageError; for an unknown name, the message suggests the most similar one.
     """
     fields = [field for field in STEPS[step].fields if field.name not in leave_out]
     names = {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
@@ -423,7 +422,7 @@ def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out:
 
 
 def convert_value(field: Field, value: OptionValue) -> OptionValue:
-    """Return a value converted for its field: paths, numbers of numpy, '512MiB', classes that are numbers. Raises UsageError."""
+    """Convert a value to the type of its field: paths, numpy numbers, '512MiB', classes given as numbers. Raises UsageError."""
     is_rows = kind_of(value) in TABLES | ARRAYS | DASK
     value = value if is_rows else _unwrap_numpy(value)
     if field.name == "cluster" and not isinstance(value, str):
@@ -447,7 +446,7 @@ def convert_value(field: Field, value: OptionValue) -> OptionValue:
 
 
 def _refuse_address(value: object) -> UsageError:
-    """Return the error for an object instead of a cluster's address, most likely a client of Dask."""
+    """Return the error for an object that was passed as the address of a cluster; it is most likely a Dask client."""
     hint = "cluster='client:' uses Dask's default client, which distributed.Client(...) sets"
     if getattr(value, "asynchronous", False):
         hint = "create a synchronous one, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
@@ -455,14 +454,14 @@ def _refuse_address(value: object) -> UsageError:
 
 
 def _unwrap_numpy(value: OptionValue) -> OptionValue:
-    """Return a number of numpy as one of Python, an array as a list."""
+    """Convert a numpy number to a Python number and an array to a list; return other values unchanged."""
     if isinstance(value, np.generic):
         return value.item()
     return value.tolist() if isinstance(value, np.ndarray) else value
 
 
 def _format_label(key: object) -> str:
-    """Return the text of a class: '1' for 1 and for 1.0."""
+    """Return the name of a class: '1' for 1 and for 1.0."""
     if isinstance(key, str):
         return key
     number = _unwrap_numpy(key)

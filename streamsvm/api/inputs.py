@@ -27,14 +27,14 @@ from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, ch
 from streamsvm.types import Report
 
 Action = Callable[[Any, Report], JobResult]
-"""The function that does a job."""
+"""A function that runs a job and returns its result."""
 
 
 @contextmanager
 def place_ingest_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
-    """Provide the options of ``ingest`` without rows of a program, and the function that ingests these; None for files.
+    """Provide the options of ``ingest`` for rows in memory, and the function that ingests these rows; None for files.
 
-    Raises UsageError for labels or weights beside files.
+    Raises UsageError for labels or weights that are passed with files.
     """
     X, y, weight = given.get("sources"), given.pop("y", None), given.get("weight")
     if isinstance(weight, str):
@@ -50,7 +50,7 @@ def place_ingest_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
 
 
 def _choose_action(X: Any, y: Any, weight: Any, call: Callable[..., str] | None = None) -> Action | None:
-    """Return the function that ingests rows of a program; None for files. ``call``: see ``ingest_given``."""
+    """Return the function that ingests rows in memory; None for files. ``call``: see ``ingest_given``."""
     kind = kind_of(X)
     if kind is RowKind.FILES:
         return None
@@ -64,7 +64,7 @@ def _choose_action(X: Any, y: Any, weight: Any, call: Callable[..., str] | None 
 
 
 def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> JobResult:
-    """Ingest a dask array or data frame; its blocks are computed by Dask's client, or without one here, one by one."""
+    """Ingest a dask array or data frame. Dask's default client computes its blocks; without one, they are computed here in turn."""
     from dataclasses import replace
 
     from streamsvm.cluster.dask_collections import ingest_collection
@@ -75,9 +75,9 @@ def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) ->
 
 
 def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, scratch: Path) -> Path:
-    """Return the store of rows of any kind: the one ``X`` names, or one made of files or rows in ``scratch``.
+    """Return the path of a store with the rows ``X``: the store that ``X`` names, or a new one in ``scratch``, made from files or rows.
 
-    Raises UsageError for labels beside a store, and what ``ingest`` raises.
+    Raises UsageError for labels that are passed with a store, and what ``ingest`` raises.
     """
     place = scratch / "rows.zarr"
     if not isinstance(X, str | PathLike):
@@ -94,7 +94,7 @@ def find_or_make_store(ingest: Callable[..., Any], X: Any, y: Any, weight: Any, 
 
 
 def _has_labels(path: Path) -> bool:
-    """Whether a path is a store, or arrays that are read in place, with labels in it."""
+    """Return whether a path is a store, or arrays of another program, which contain labels."""
     from streamsvm.store.foreign import foreign_format
 
     return _is_stored(path) or foreign_format(path) is not None
@@ -105,7 +105,7 @@ def _labels_twice(path: Path) -> UsageError:
 
 
 def model_options(step: str) -> tuple[str, ...]:
-    """Return the options of a step that are models to read."""
+    """Return the options of a step that are models or runs to read."""
     return {
         "fit": ("warm_start",),
         "report": ("runs",),
@@ -117,49 +117,49 @@ def model_options(step: str) -> tuple[str, ...]:
 
 @contextmanager
 def place_models(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
-    """Provide the options with files in place of models, results of fits, and estimators. Raises UsageError."""
-    asked = {name: given[name] for name in options if not isinstance(given.get(name), str | PathLike | None)}
-    if not asked:
+    """Provide the options with paths in place of models, results of fits and estimators. Raises UsageError for other objects."""
+    objects = {name: given[name] for name in options if not isinstance(given.get(name), str | PathLike | None)}
+    if not objects:
         yield given
         return
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        known = {}
-        for name, value in asked.items():
-            place = Path(folder) / f"{name}.ssvm"
+        paths = {}
+        for name, value in objects.items():
+            path = Path(folder) / f"{name}.ssvm"
             if name == "runs":
-                known[name] = [_run_folder(one) for one in (value if isinstance(value, list | tuple) else [value])]
+                paths[name] = [_run_folder(one) for one in (value if isinstance(value, list | tuple) else [value])]
             else:
-                known[name] = _model_file(value, place)
-        yield given | known
+                paths[name] = _model_file(value, path)
+        yield given | paths
 
 
-def _model_file(value: Any, place: Path) -> Any:
-    """Return the file of a model object: the one its fit has written, or ``place``. Raises UsageError for other objects."""
+def _model_file(value: Any, path: Path) -> Any:
+    """Return the file of a model: the one its fit has written, or ``path``, to which it is saved. Raises UsageError for other objects."""
     from streamsvm.model import find_model, load
 
     model = find_model(value)
     if model is None:
-        found = f"{type(value).__module__}.{type(value).__qualname__}"
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
         raise UsageError(
-            f"an object of {found} is not a model",
+            f"an object of {kind} is not a model",
             hint="give a model, the result of a fit, or the name of a model's file",
         )
     run = getattr(value, "run", None)
     written = None if run is None else Path(str(run).removesuffix(".run"))
     if written is not None and written.is_file() and load(written) == model:
         return written
-    model.save(place)
-    return place
+    model.save(path)
+    return path
 
 
 def _run_folder(value: Any) -> Any:
-    """Return the folder of the run or search of a result; names are returned unchanged. Raises UsageError."""
+    """Return the folder of the run or search of a result, and a path unchanged. Raises UsageError for a result without a folder."""
     from streamsvm.model import find_model
 
-    place = getattr(value, "run", None) or getattr(value, "out", None)
-    if isinstance(place, Path) and place.is_dir():
-        return str(place)
-    if isinstance(place, Path) or find_model(value) is not None:
+    folder = getattr(value, "run", None) or getattr(value, "out", None)
+    if isinstance(folder, Path) and folder.is_dir():
+        return str(folder)
+    if isinstance(folder, Path) or find_model(value) is not None:
         raise UsageError(
             "the fit has left no record of its run",
             hint="name the model's file in the fit, sv.fit(X, 'model.ssvm', y=y), and report on that file or on the result",
@@ -168,20 +168,20 @@ def _run_folder(value: Any) -> Any:
 
 
 OUTPUTS = {"fit": "model", "tune": "out"}
-"""The option for what is written, of the functions that train."""
+"""The option with the path of the output, by step."""
 
 
 @contextmanager
 def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Action | None]]:
-    """Provide the options of a fit or a search, and the function that does it where rows of a program are trained on.
+    """Provide the options of a fit or a search, and for rows in memory the function that stores them and trains.
 
-    Where no output is named it is written to a temporary folder, as are rows. Raises UsageError.
+    Rows are written to a temporary folder, and so is an output that the caller did not name. Raises UsageError.
     """
     y, weight, output = given.pop("y", None), given.pop("weight", None), OUTPUTS[step]
     if output in given and not isinstance(given[output], str | PathLike | None):
         if y is not None:
-            named = {"fit": "the model's file", "tune": "the directory of the tables"}[step]
-            raise UsageError("labels are given twice", hint=f"name {named} second, and pass y=LABELS")
+            second = {"fit": "the model's file", "tune": "the directory of the tables"}[step]
+            raise UsageError("labels are given twice", hint=f"name {second} second, and pass y=LABELS")
         y = given.pop(output)
     X: Any = given.get("store")
     files = X is not None and kind_of(X) is RowKind.FILES
@@ -192,8 +192,8 @@ def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Acti
         X, given["more"] = names[0], tuple(names[1:])
         given["store"] = X
         given |= _name_columns(Path(X), y, weight)
-        kept = given.get(output) is not None or (step == "fit" and _is_stored(Path(X)))
-    if X is None or (files and kept):
+        has_output = given.get(output) is not None or (step == "fit" and _is_stored(Path(X)))
+    if X is None or (files and has_output):
         yield given, None
         return
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(step, given.get(output)):
@@ -208,8 +208,9 @@ def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Acti
 
 
 def _name_columns(path: Path, y: Any, weight: Any) -> ByName:
-    """Return the options for columns of files that are named as labels and weights. Raises UsageError for arrays, and
-    for a store, which has them.
+    """Return the options label and weight from the names of columns that were passed as labels and weights of files.
+
+    Raises UsageError for arrays, and for a store, which has its labels and weights.
     """
     named = {name: value for name, value in {"label": y, "weight": weight}.items() if value is not None}
     if named and _has_labels(path):
@@ -226,7 +227,7 @@ def _is_stored(path: Path) -> bool:
 
 
 def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Report) -> JobResult:
-    """Store rows of a program and train on them: a table with its labels in it as files of a table, others as arrays.
+    """Store rows in memory and train on them; a table that contains its labels is treated like a file of a table.
 
     ``rows``: the rows, their labels and their weights.
     """
@@ -234,36 +235,36 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
     from streamsvm.jobs.tune.files import tune_rows
 
     X, y, weight = rows
-    raw = kind_of(X) in TABLES and (y is None or isinstance(y, str))
+    has_labels = kind_of(X) in TABLES and (y is None or isinstance(y, str))
     ingest_rows = _choose_action(X, y, weight, partial(format_call, step, (y, weight), job))
     assert ingest_rows is not None
     train = fit_rows if step == "fit" else tune_rows
-    return train(job, ingest_rows, report, table=raw)
+    return train(job, ingest_rows, report, table=has_labels)
 
 
 @contextmanager
 def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[tuple[ByName, None]]:
-    """Provide the options of an evaluation with files in place of rows of a program.
+    """Provide the options of an evaluation with files in place of rows in memory.
 
-    A table is read as the model's own was, an array becomes a store. Raises UsageError, and what ``ingest`` raises.
+    A table is read with the schema of the model; an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
     y, X = given.pop("y", None), given.get("data")
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        known = dict(given)
+        options = dict(given)
         if kind_of(X) is not RowKind.FILES:
             check_readable(X)
-            known |= _place_evaluation_rows(ingest, known["model"], X, y, Path(folder))
+            options |= _place_evaluation_rows(ingest, options["model"], X, y, Path(folder))
         elif y is not None:
             raise UsageError("labels beside files", hint="name their column: label=NAME")
         try:
-            yield known, None
+            yield options, None
         except StreamSVMError as error:
             _name_table(error, Path(folder))
             raise
 
 
 def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
-    """Return the option ``data`` for rows of a program, and the option of their labels."""
+    """Write rows in memory to files; return the option ``data``, and ``label`` if the labels are a column."""
     from streamsvm.jobs.ingest.frames_and_arrays import column_of
     from streamsvm.model import load
     from streamsvm.store.sources.data_frames import spill_to_parquet
@@ -272,13 +273,13 @@ def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: An
     if not (schema and kind_of(X) in WITH_COLUMN_NAMES):
         ingest(X, scratch / "rows.zarr", y=y)
         return {"data": (str(scratch / "rows.zarr"),)}
-    named = y is None or isinstance(y, str)
-    path = spill_to_parquet(X, scratch, None if named else {"y": column_of(y)})
-    return {"data": (str(path),)} | ({} if y is None else {"label": y if named else "y"})
+    is_column = y is None or isinstance(y, str)
+    path = spill_to_parquet(X, scratch, None if is_column else {"y": column_of(y)})
+    return {"data": (str(path),)} | ({} if y is None else {"label": y if is_column else "y"})
 
 
 def _name_table(error: StreamSVMError, scratch: Path) -> None:
-    """Replace the file to which a table was written by 'the table' in the message of an error."""
+    """Name 'the table' in the message of an error, instead of the file to which it was written."""
     from streamsvm.store.sources.data_frames import SPILLED, TABLE, BlocksPart, name_blocks
 
     path = scratch / SPILLED

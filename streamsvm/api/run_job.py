@@ -1,7 +1,7 @@
-"""Run jobs of a program: silently unless asked, ended by Ctrl-C with a way to resume, with one record per pass for callbacks.
+"""Run a job for a Python caller: progress, callbacks with a record of each pass, and interruption by Ctrl-C.
 
-A notebook's process belongs to its user. So only Ctrl-C is handled, only in the main thread and only while the job runs; the job saves
-its state and raises InterruptedRun, and the former handler is restored.
+The process belongs to the caller, such as a notebook. Therefore only Ctrl-C is handled, only in the main thread and only while the job
+runs: the job saves its state and raises InterruptedRun, and the previous signal handler is restored.
 """
 
 from __future__ import annotations
@@ -23,44 +23,45 @@ from streamsvm.jobs import JobResult
 from streamsvm.types import Report, silent
 
 OnPass = Callable[[JsonObject], object]
-"""Takes the record of a pass. If it returns True the fit ends after one more pass, which certifies; other values have no effect."""
+"""A callback with the record of a pass. If it returns True, the fit ends after one more pass, which computes the certificate."""
 WORST_GAP_FIELDS = ("problem", "primal", "dual", "gap", "rounding")
-"""Fields of a record that are those of the problem with the largest gap."""
+"""Fields of a record that are taken from the problem with the largest gap."""
 LAST_FIELDS = ("seconds", "waited", "memory", "bytes_read")
-"""Fields of a record that are those of the last problem: seconds and bytes spent so far."""
+"""Fields of a record that are taken from the last problem: totals so far."""
 
 
 class PassRecords:
-    """Collects the events of a fit into one record per pass, which ``on_pass`` gets as soon as the last problem is closed.
+    """Merges the events of a pass, one for each problem, into one record, and calls ``on_pass`` with it after the last problem.
 
-    A record is plain JSON: ``pass`` (from 1), ``problems`` (how many were open), ``problem``, ``primal``, ``dual``, ``gap``
-    and ``rounding`` of the one with the largest gap, ``exact`` (whether all gaps are proved), ``seconds``, ``waited``,
-    ``memory`` and ``bytes_read``.
+    A record is a JSON object: ``pass`` (from 1); ``problems``, the number of problems in the pass; ``problem``, ``primal``, ``dual``,
+    ``gap`` and ``rounding`` of the problem with the largest gap; ``exact``, whether the gaps of all problems are certified;
+    ``seconds``, ``waited`` (for reads), ``memory`` and ``bytes_read``.
     """
 
     def __init__(self, on_pass: OnPass) -> None:
         self._on_pass = on_pass
-        self._closed: list[JsonObject] = []
-        self._open = 0
-        """Problems of this pass that are not closed yet, without the current one."""
+        self._events: list[JsonObject] = []
+        """The events of the problems whose pass is closed."""
+        self._problems_left = 0
+        """Problems whose pass is not closed yet, after the current one."""
 
     def __call__(self, event: JsonObject) -> None:
         """Process an event of a fit."""
         if "closing" in event:
-            self._open = event["problems"] - event["closing"]
+            self._problems_left = event["problems"] - event["closing"]
         elif event["event"] == "pass":
-            self._closed.append(event)
-            if not self._open:
-                record, self._closed = merge_events(self._closed), []
+            self._events.append(event)
+            if not self._problems_left:
+                record, self._events = merge_events(self._events), []
                 if self._on_pass(record) is True:
                     end_fit()
 
 
-def merge_events(closed: list[JsonObject]) -> JsonObject:
+def merge_events(events: list[JsonObject]) -> JsonObject:
     """Return the record of a pass from the events of its problems."""
-    worst, last = max(closed, key=lambda event: event["gap"]), closed[-1]
-    found = {"pass": last["pass"], "problems": len(closed), "exact": all(event["exact"] for event in closed)}
-    return found | {name: worst[name] for name in WORST_GAP_FIELDS} | {name: last[name] for name in LAST_FIELDS}
+    worst, last = max(events, key=lambda event: event["gap"]), events[-1]
+    record = {"pass": last["pass"], "problems": len(events), "exact": all(event["exact"] for event in events)}
+    return record | {name: worst[name] for name in WORST_GAP_FIELDS} | {name: last[name] for name in LAST_FIELDS}
 
 
 def report_passes(report: Report, on_pass: OnPass) -> Report:
@@ -75,7 +76,7 @@ def report_passes(report: Report, on_pass: OnPass) -> Report:
 
 
 OnEvent = Callable[[JsonObject], object]
-"""Takes the events of a job; its return value is ignored."""
+"""A callback with each event of a job; its return value is ignored."""
 
 
 def run_job(
@@ -87,7 +88,10 @@ def run_job(
     on_event: OnEvent | None,
     on_pass: OnPass | None = None,
 ) -> Any:
-    """Run a job of a command as the command does. Raises and warns as it does, in words of Python."""
+    """Run a job and return its result. Errors are raised and warnings are issued with options spelled as parameters.
+
+    ``action`` runs the job; ``step`` is the name of its command.
+    """
     from streamsvm.schedule.budget import check_addresses, check_groups
 
     check_addresses()
@@ -109,14 +113,14 @@ def run_job(
 
 @contextmanager
 def open_job_report(*, progress: bool, on_event: OnEvent | None) -> Iterator[Report]:
-    """Provide the report of a job: a bar, a caller's function, both, or none."""
-    with open_notebook_report() if progress else _open_silent_report() as shown:
+    """Provide the report to which a job sends its events: a progress bar, the callback ``on_event``, both, or neither."""
+    with open_notebook_report() if progress else _open_silent_report() as bar:
         if on_event is None:
-            yield shown
+            yield bar
             return
 
         def both(event: JsonObject) -> None:
-            shown(event)
+            bar(event)
             on_event(event)
 
         yield both

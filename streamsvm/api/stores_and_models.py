@@ -18,10 +18,10 @@ from streamsvm.types import StoredFiles
 def open_store(
     path: str | PathLike[str], *, features_key: str = "X", labels_key: str = "y", allow_fill: bool = False
 ) -> StoredFiles:
-    """Open a store, or HDF5 or Zarr arrays that another program wrote; nothing but its description is read.
+    """Open a store, or HDF5 or Zarr arrays of another program. Only the description is read, no rows.
 
-    ``features_key`` and ``labels_key`` name the arrays of others, ``allow_fill`` takes chunks that were never written
-    for their fill value. Raises MissingError, DataError, SecurityError.
+    ``features_key`` and ``labels_key``: names of the arrays of another program. ``allow_fill``: read chunks that were never
+    written as their fill value. Raises MissingError, DataError, SecurityError.
 
     Examples
     --------
@@ -34,7 +34,7 @@ def open_store(
 def load_model(path: str | PathLike[str]) -> Model:
     """Read and verify a model file; nothing in it is executed. Raises MissingError, DataError (E-MODEL, E-VERSION).
 
-    Text models of LIBLINEAR, and those of LIBSVM of two classes, are models as well.
+    Text models of LIBLINEAR, and two-class models of LIBSVM, can be loaded as well.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""Callbacks that write what every pass has come to where experiments are tracked: ``sv.fit(..., on_pass=sv.MlflowTracker())``.
+"""Callbacks that log the record of every pass to MLflow or TensorBoard: ``sv.fit(..., on_pass=sv.MlflowTracker())``.
 
-Both packages are loaded when a tracker is made, and are no dependency of this one.
+Both packages are optional; a tracker imports its package when it is created.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from streamsvm.errors import UsageError
 
 
 def numbers_in(record: JsonObject) -> dict[str, float]:
-    """Return the numbers of the record of a pass by name; the pass itself is the step they belong to."""
+    """Return the record of a pass as numbers by name, without the number of the pass, which is the step of the log."""
     return {name: float(value) for name, value in record.items() if name != "pass"}
 
 
 class MlflowTracker:
-    """Log the gap, the objectives and what was spent to MLflow, a step a pass.
+    """Log the gap, the objectives, seconds, memory and bytes read of every pass to MLflow; a pass is a step.
 
-    ``run_id``: the run that is logged to; without one that which is active, or a new one. ``prefix`` stands before the name of
-    each metric. Raises UsageError where ``mlflow`` is not installed.
+    ``run_id``: the run to log to; by default the active run, or a new one. ``prefix`` is put before the name of each metric.
+    Raises UsageError if ``mlflow`` is not installed.
 
     Examples
     --------
@@ -40,15 +40,15 @@ class MlflowTracker:
 
     def __call__(self, record: JsonObject) -> None:
         """Log the record of a pass."""
-        found = {f"{self._prefix}{name}": value for name, value in numbers_in(record).items()}
-        self._log(found, step=record["pass"], run_id=self._run_id)
+        metrics = {f"{self._prefix}{name}": value for name, value in numbers_in(record).items()}
+        self._log(metrics, step=record["pass"], run_id=self._run_id)
 
 
 class TensorBoardTracker:
-    """Write the gap, the objectives and what was spent as scalars that TensorBoard draws, a step a pass.
+    """Write the gap, the objectives, seconds, memory and bytes read of every pass as scalars for TensorBoard; a pass is a step.
 
-    ``folder`` is what ``tensorboard --logdir`` is told. Each record is on disk when the call returns. Closes with ``close``, or
-    as a context. Raises UsageError where ``tensorboard`` is not installed.
+    ``folder``: the directory for ``tensorboard --logdir``. A record is on disk when the callback returns. Close the tracker with
+    ``close``, or use it as a context manager. Raises UsageError if ``tensorboard`` is not installed.
 
     Examples
     --------

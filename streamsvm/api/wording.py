@@ -1,4 +1,4 @@
-"""Messages in words of Python: ``--missing mean`` of the command line is ``missing='mean'`` there."""
+"""Rewrite messages of the command line for Python: ``--missing mean`` becomes ``missing='mean'``, a command becomes a call."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ OPTION_IN_TEXT = re.compile(
     r"""--(no-)?([a-z][a-z0-9-]*)(?: ("[^"]*"|'[^']*'(?:=[\w-]+)?|[^\s;:()"']+))?""", re.IGNORECASE
 )
 COMMAND_IN_TEXT = re.compile(r"(?<=: )streamsvm (fit|tune|ingest) (.+)$")
-"""A command at the end of a message."""
+"""A complete command at the end of a message."""
 COMMAND_NAME = re.compile(rf"(?<!: )'?\bstreamsvm (plan|{'|'.join(STEPS)})( --help)?\b(?! -| \w+ [A-Z])'?")
-"""The name of a command in a sentence, and not a command to be typed."""
+"""The name of a command in a sentence, as opposed to a complete command."""
 STORE_FIT = "streamsvm.jobs.fit.options:FitJob"
 HELP_OF_SETTINGS = "'streamsvm fit --help-solver', --help-loss, --help-kernel"
-TEMPORARY = "streamsvm-"
-"""How the names of temporary folders begin."""
+TEMPORARY_PREFIX = "streamsvm-"
+"""Prefix of the names of temporary folders."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -36,23 +36,24 @@ WORDS = frozenset(
         "which with without writes",
     )
 )
-"""Words of a sentence, which are no value of the option before them."""
+"""Words that continue the sentence after the name of an option, so that they are not its value."""
 
 
 def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> str:
     """Return a message with options spelled as parameters: "--missing mean" as "missing='mean'", "--sort" as "sort=True".
 
-    ``step``: the command of the function that was called; an option that it does not have, but ``ingest`` has, is named as one of
-    ``sv.ingest``. ``names``: of an estimator, which has the options of a fit of a store; parameters that are called otherwise, by
-    option. A command at the end becomes the call that
-    does the same, and stays a command where there is none; 'streamsvm fit' in a sentence becomes sv.fit.
+    A command at the end of the message becomes the equivalent call, if there is one; 'streamsvm fit' in a sentence becomes sv.fit.
+
+    ``step``: the command of the function that was called. An option of ``ingest`` that this command lacks is spelled as a parameter of
+    ``sv.ingest``. ``names``: for an estimator, which has the options of a fit of a store, the parameters whose names differ from
+    their options, by option.
     """
     if (call := to_call(text)) is not None:
         return call
     text = text.replace(HELP_OF_SETTINGS, "the settings of a solver, a loss and a kernel in the reference of options")
     text = COMMAND_NAME.sub(lambda found: f"help(sv.{found[1]})" if found[2] else f"sv.{found[1]}", text)
     text, command, rest = text.partition(": streamsvm ")
-    own = options_of_step(step).keys() if names is None else options_of_estimators()
+    parameters = options_of_step(step).keys() if names is None else options_of_estimators()
 
     def spell(found: re.Match[str]) -> str:
         negative, key, text = found[1], found[2].replace("-", "_"), found[3] or ""
@@ -65,7 +66,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
         spelled = f"{(names or {}).get(key, key)}" + (f"={value}" if value else "")
         if (
             key in (names or {})
-            or key in own
+            or key in parameters
             or key not in options_of_step("ingest")
             or found.string[: found.start()].endswith("ingest ")
         ):
@@ -76,12 +77,12 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
 
 
 def _split_value(field: Field, text: str) -> tuple[str, str]:
-    """Return the value of an option as Python spells it, empty where none follows it, and what comes after it."""
+    """Split the text after an option into the value, spelled as in Python, and the rest; the value is empty if none follows."""
     bare = text.rstrip(",.")
     after = text[len(bare) :]
     if not bare or bare.lower() in WORDS:
         return "", f" {text}" if text else ""
-    if bare[0] == "'" and not bare.endswith("'"):  # 'a column'=KIND of a shell
+    if bare[0] == "'" and not bare.endswith("'"):  # 'a column'=KIND, quoted for a shell
         return repr(bare.replace("'", "")), after
     if bare[0] in "'\"" or PLACEHOLDER.fullmatch(bare):
         return bare, after
@@ -97,24 +98,24 @@ def _split_value(field: Field, text: str) -> tuple[str, str]:
 
 @cache
 def options_by_name() -> dict[str, Field]:
-    """Return the options of all commands by their name in Python."""
+    """Return the options of all commands by parameter name."""
     return {key: field for step in reversed(STEPS) for key, field in options_of_step(step).items()}
 
 
 @cache
 def options_of_step(step: str) -> dict[str, Field]:
-    """Return the options of a command by their name in Python."""
+    """Return the options of a command by parameter name."""
     return {field.key: field for field in STEPS[step].fields}
 
 
 @cache
 def options_of_estimators() -> frozenset[str]:
-    """Return the options of a fit of a store by their name in Python."""
+    """Return the parameter names of the options of a fit of a store, which estimators have."""
     return frozenset(field.key for field in options_of(load(STORE_FIT)))
 
 
 def to_call(text: str) -> str | None:
-    """Return a message that ends with a command as one that ends with the call that does the same; None for others."""
+    """Return a message that ends with a command with the equivalent call instead; None if it ends otherwise or there is no such call."""
     found = COMMAND_IN_TEXT.search(text)
     if found is None:
         return None
@@ -139,20 +140,22 @@ def to_call(text: str) -> str | None:
     return f"{text[: found.start()]}sv.{step}({', '.join([files, repr(paths[-1]), *options])})"
 
 
-def format_call(step: str, beside: tuple[Any, Any], asked: Checked | None, job: Checked, **changed: OptionValue) -> str:
-    """Return the call that runs a job on a table of a program, with some fields ``changed``.
+def format_call(
+    step: str, beside: tuple[Any, Any], requested: Checked | None, job: Checked, **changed: OptionValue
+) -> str:
+    """Return the call that repeats a job on a table in memory, with the options ``changed``.
 
-    ``beside``: the labels and weights that were given with the table, or the names of their columns. ``asked``: the job
-    of the call, where it is not ``job``, the ingest of the table.
+    ``beside``: the labels and weights that were passed with the table, or the names of their columns. ``requested``: the job of the
+    call, if the call was not the ingest ``job`` itself but a fit or a search of the table.
     """
     from streamsvm.jobs.ingest.frames_and_arrays import BESIDE
 
-    named = STEPS[step].positional
+    positional = STEPS[step].positional
     given = {name for name, value in zip(BESIDE, beside, strict=True) if value is not None}
-    values = field_values(asked or job, (field.name for field in STEPS[step].fields)) | changed
-    output, words = Path(str(values[named[-1]])), ["frame"]
+    values = field_values(requested or job, (field.name for field in STEPS[step].fields)) | changed
+    output, words = Path(str(values[positional[-1]])), ["frame"]
     if step == "ingest" and _is_temporary(output) and changed.keys() == {"missing"}:
-        return f"missing={changed['missing']!r}"  # of an estimator, which has this option too
+        return f"missing={changed['missing']!r}"  # an estimator has this parameter as well
     if step == "ingest" or not _is_temporary(output):
         words.append(repr(output.name if _is_temporary(output) else str(output)))
     for name, value in zip(BESIDE, beside, strict=True):
@@ -160,19 +163,19 @@ def format_call(step: str, beside: tuple[Any, Any], asked: Checked | None, job: 
             words.append(f"{BESIDE[name]}={value!r}" if isinstance(value, str) else f"{BESIDE[name]}={BESIDE[name]}")
     for field in STEPS[step].fields:
         value = values[field.name]
-        if field.name not in {*named, *given} and is_stated(field, value):
+        if field.name not in {*positional, *given} and is_stated(field, value):
             words.append(f"{field.key}={list(value) if isinstance(value, tuple) else value!r}")
     return f"sv.{step}({', '.join(words)})"
 
 
 def _is_temporary(path: Path) -> bool:
-    """Return whether a path is in a folder that is removed, so that a call does not name it."""
-    return path.parent.name.startswith(TEMPORARY) and path.parent.parent == Path(tempfile.gettempdir())
+    """Return whether a path is in one of our temporary folders, so that a message must not name it."""
+    return path.parent.name.startswith(TEMPORARY_PREFIX) and path.parent.parent == Path(tempfile.gettempdir())
 
 
 @contextmanager
 def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Spell options in the errors that are raised within as parameters of Python; see ``to_python``."""
+    """Context manager: rewrite the errors raised inside with ``to_python``."""
     try:
         yield
     except StreamSVMError as error:
@@ -181,7 +184,7 @@ def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[
 
 
 def respell(error: StreamSVMError, step: str, names: Mapping[str, str] | None = None) -> None:
-    """Spell options in an error as parameters of Python; see ``to_python``."""
+    """Rewrite message, hint and notes of an error with ``to_python``."""
     error.message, error.hint = (to_python(text, step, names) for text in (error.message, error.hint))
     lines = [to_python(line, step, names) for line in getattr(error, "__notes__", ())]
     if lines:
@@ -190,14 +193,15 @@ def respell(error: StreamSVMError, step: str, names: Mapping[str, str] | None = 
 
 @contextmanager
 def explain_interruption(step: str, output: Any) -> Iterator[None]:
-    """Make an interruption say what is kept of a run whose rows are in a temporary store; ``output``: what was asked for.
+    """Context manager for a job on a temporary store: replace the message of InterruptedRun by what was kept and how to resume.
 
-    The command to resume in the error names that store, which is removed.
+    The original message has a command that names the temporary store, which is removed. ``output``: the path of the model or of the
+    search, if the caller named one.
     """
     try:
         yield
     except InterruptedRun as error:
-        what, found, _ = error.message.partition(". Resume: ")
+        what, resumable, _ = error.message.partition(". Resume: ")
         reason, job = what.partition(":")[0], {"fit": "fit", "tune": "search"}[step]
         if output is None:
             what = f"{reason}: the {job} was stopped, and nothing of it is kept"
@@ -206,7 +210,7 @@ def explain_interruption(step: str, output: Any) -> Iterator[None]:
                 hint = "name a directory to be able to go on: sv.tune(X, 'search', y=y), then the same call again"
         elif step == "tune":
             what, hint = f"{reason}: the search was stopped", "to go on, make the same call with the same rows"
-        elif found and Path(f"{output}.run", "checkpoint").is_dir():
+        elif resumable and Path(f"{output}.run", "checkpoint").is_dir():
             hint = "to go on, make the same call with the same rows and resume=True"
         else:
             what, hint = f"{reason}: the fit was stopped before there was a checkpoint", "make the same call again"

@@ -1,7 +1,6 @@
-"""The commands: one for each job, whose options are the fields of the job; ``run`` for a file of jobs; info, verify and doctor.
+"""The commands: one for each job, with the fields of the job as options; ``run`` for a job file; ``info``, ``verify`` and ``doctor``.
 
-Only the command that is called is built (``get_command``), because building the options of all would slow down every start. ``--set``
-changes settings of the chosen solver, loss or kernel; --help-solver, --help-loss and --help-kernel list them.
+Only the command that is called is built (``get_command``), because building the options of all commands would slow down every start.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ if TYPE_CHECKING:
 
 
 class FieldType(click.ParamType[Any]):
-    """The click type of a field: its value from text."""
+    """The click type of a field: parses and completes its values."""
 
     def __init__(self, field: Field) -> None:
         self.field = field
         self.name = field.metavar
 
     def convert(self, value: OptionValue, param: click.Parameter | None, ctx: click.Context | None) -> OptionValue:
-        """Return the value of a text; fail with the expected form."""
+        """Return the parsed value; fail with a hint how to write it."""
         if not isinstance(value, str):
             return value
         try:
@@ -61,7 +60,7 @@ class FieldType(click.ParamType[Any]):
             return self.fail(error.message + (f" ({error.hint})" if error.hint else ""), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the words that the value may be, of a list for its last one; files where it is a path."""
+        """Return the choices that begin with ``incomplete``, of a list with its last item; files for a path."""
         from click.shell_completion import CompletionItem
 
         if self.field.is_place:
@@ -73,18 +72,19 @@ class FieldType(click.ParamType[Any]):
 def make_command(
     name: str, run: Callable[..., None], *, step: str = "", leave_out: Sequence[str] = ()
 ) -> click.Command:
-    """Return the command ``name`` with the options of a step, by default of the step of that name.
+    """Return the command ``name`` with the options of a step of the command table, by default the step ``name``.
 
-    ``run`` gets the values of fields by their names, and of the options that are no fields.
+    ``run`` is called with the value of every field and of the options of all jobs, by name. ``leave_out``: positional fields that
+    are no arguments of this command.
     """
-    made_of = STEPS[step or name]
-    fields = {field.name: field for field in made_of.fields}
-    arguments = [fields[position] for position in made_of.positional if position not in leave_out]
+    declared = STEPS[step or name]
+    fields = {field.name: field for field in declared.fields}
+    arguments = [fields[position] for position in declared.positional if position not in leave_out]
     params: list[click.Parameter] = [_make_argument(field) for field in arguments]
     for field in fields.values():
-        if field.name not in made_of.positional and not field.option.settings_of:
+        if field.name not in declared.positional and not field.option.settings_of:
             params += _make_options(field)
-    params += _make_common_options(made_of)
+    params += _make_job_options(declared)
     return JobCommand(
         name,
         arguments=arguments,
@@ -110,31 +110,31 @@ def _make_options(field: Field) -> list[click.Parameter]:
     if field.is_switch:
         declared = f"{field.flag}/--no-{field.flag[2:]}" if field.default is not False else field.flag
         return [GroupedOption([declared, field.name], group, is_flag=True, default=None, help=describe_option(field))]
-    found: list[click.Parameter] = [
+    options: list[click.Parameter] = [
         GroupedOption(
             [field.flag, field.name], group, type=FieldType(field), help=describe_option(field), metavar=field.metavar
         )
     ]
     if field.option.off:
         off = [f"--no-{field.flag[2:]}", field.name]
-        found.append(GroupedOption(off, group, flag_value="0", type=FieldType(field), help=field.option.off))
-    return found
+        options.append(GroupedOption(off, group, flag_value="0", type=FieldType(field), help=field.option.off))
+    return options
 
 
-def _make_common_options(step: JobStep) -> list[click.Parameter]:
-    """Return the options of every command that is a job; with --set and its help where a solver, loss or kernel is chosen."""
+def _make_job_options(step: JobStep) -> list[click.Parameter]:
+    """Return the options of every job: --config and --json, and --set with its help if the job has a solver, loss or kernel."""
     config = click.Path(path_type=Path)
-    found: list[click.Parameter] = [
+    options: list[click.Parameter] = [
         GroupedOption(["--config"], type=config, help="Take values from the table of this command in a job file."),
         GroupedOption(["--json", "as_json"], is_flag=True, help="Write JSON for programs to standard output."),
     ]
     tables = [field for field in step.fields if field.option.settings_of]
     if not tables:
-        return found
+        return options
     owners = ", ".join(field.option.settings_of for field in tables)
     text = f"Change a setting of what was chosen ({owners}), such as solver.sweeps=5. Repeatable."
-    chosen = GroupedOption(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help=text)
-    return [chosen, *make_help_options(tables), *found]
+    set_option = GroupedOption(["--set", "settings"], multiple=True, metavar="NAME=VALUE", help=text)
+    return [set_option, *make_help_options(tables), *options]
 
 
 def build_job(name: str, options: ByName, config: Path | None, settings: Sequence[str]) -> Any:
@@ -159,7 +159,7 @@ PATH = click.argument("path", type=click.Path(path_type=Path), metavar="STORE|MO
 @click.option("--columns", is_flag=True, help="Also mean, deviation, minimum and maximum of every column of a store.")
 @JSON
 def info(path: Path, columns: bool, as_json: bool) -> None:
-    """Print what a store or a model is, without reading its rows."""
+    """Print facts about a store or a model without reading rows."""
     from streamsvm.jobs import inspect as jobs
 
     facts = jobs.info(path, columns=columns)
@@ -175,7 +175,7 @@ def info(path: Path, columns: bool, as_json: bool) -> None:
 @JSON
 @click.pass_context
 def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
-    """Read every chunk of a store, or a model, and report all damage."""
+    """Read every chunk of a store, or a model, and report every damaged part."""
     from streamsvm.jobs import inspect as jobs
 
     with open_report(quiet=as_json or ctx.obj["quiet"]) as report:
@@ -190,11 +190,11 @@ def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
 
 
 def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
-    """Exit with code 65, after printing every damaged part as text."""
+    """Print every damaged part, unless the JSON has them already, and exit with code 65."""
     if as_json:
         raise click.exceptions.Exit(DataError.exit_code)
-    for bad in facts["bad"]:
-        say(f"{bad['code']}: {bad['message']}", err=True)
+    for part in facts["bad"]:
+        say(f"{part['code']}: {part['message']}", err=True)
     damaged = f"{len(facts['bad'])} part(s) of {path} are damaged"
     raise DataError(damaged, code=facts["bad"][0]["code"], hint="restore the files, or ingest again")
 
@@ -202,7 +202,7 @@ def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
 @click.command("doctor", cls=CommandWithExamples, help=SUMMARIES["doctor"])
 @JSON
 def doctor(as_json: bool) -> None:
-    """Print what this machine offers a job. Writes and removes 64 MiB here."""
+    """Print the packages, memory, threads and disk speed of this machine. Writes and removes a file of 64 MiB here."""
     from streamsvm.jobs import inspect as jobs
 
     facts = jobs.doctor(Path())
@@ -214,11 +214,11 @@ def doctor(as_json: bool) -> None:
 
 
 RUN_PATH_FIELD = {"fit": "model", "tune": "out"}
-"""The field with the path of the record of a run, by step."""
+"""The option with the path of the model or the directory of a run, by step."""
 
 
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
-    """Run a job with its progress and print its result; ``alone``: not as one of several steps."""
+    """Run a job, show its progress and print its result. ``alone``: the job is not a step of a job file."""
     with no_collection():
         from streamsvm.compute.compile_clock import CLOCK
         from streamsvm.engine.signals import listen
@@ -228,7 +228,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
         if hasattr(job, "memory"):
             check_groups()
         action = load(STEPS[name].action)
-        gc.freeze()  # loaded modules stay: later collections skip them
+        gc.freeze()  # later collections skip the objects of modules, which stay until the end
     one_object = as_json and name == "evaluate" and alone
     with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listen():
         CLOCK.announce = None if as_json else partial(report, {"event": "compiling"})
@@ -238,7 +238,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
             say(line)
     elif one_object:
         write_json(result.facts())
-    elif name != "fit":  # its last event has it already
+    elif name != "fit":  # the last event of a fit has these facts
         write_json({"event": "done", "step": name, **result.facts()}, indent=None)
     for warning in result.warnings:
         say(f"warning: {warning}", err=True)
@@ -271,12 +271,12 @@ def fit_or_plan(
     settings: Sequence[str] = (),
     **values: OptionValue,
 ) -> None:
-    """Run ``fit``; with --dry-run print the plan. Without a model, propose the whole command."""
+    """Run ``fit``; with --dry-run, print its plan. Without a path for the model, raise an error that proposes the whole command."""
     if values["model"] is None and values["store"] is not None and config is None:
         from streamsvm.jobs.file_cache import missing_output
 
-        named = {**values, "model": f"{Path(values['store']).name.partition('.')[0]}.ssvm"}
-        raise missing_output("fit", build_job("fit", named, config, settings), "file is named for the model")
+        proposed = {**values, "model": f"{Path(values['store']).name.partition('.')[0]}.ssvm"}
+        raise missing_output("fit", build_job("fit", proposed, config, settings), "file is named for the model")
     job = build_job("fit", values, config, settings)
     if dry_run:
         show_plan(job, as_json=as_json)
@@ -285,12 +285,15 @@ def fit_or_plan(
 
 
 def plan_only(config: Path | None, as_json: bool, settings: Sequence[str] = (), **values: OptionValue) -> None:
-    """Run ``plan``: a fit that stops before the first pass."""
+    """Run ``plan``: show the plan of a fit, which needs no path for a model."""
     show_plan(build_job("fit", {**values, "model": ""}, config, settings), as_json=as_json)
 
 
-def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
-    """Print the plan of a fit and the rate at which the store can be read. Raises BudgetError when it does not fit."""
+def show_plan(requested: FitFilesJob, *, as_json: bool) -> None:
+    """Print the plan of a fit and the measured read rate of the store. Raises BudgetError if the plan does not fit in memory.
+
+    For files that were not ingested yet, print what ingesting them would make of their columns.
+    """
     from streamsvm.cli.show import describe_plan
     from streamsvm.jobs.file_cache import describe_decisions, describe_defaults, plan_ingest, read_cache
     from streamsvm.jobs.fit.files import job_of_cache
@@ -298,19 +301,23 @@ def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
 
-    if asked.is_of_files:
-        ingest, table = plan_ingest("fit", asked)
+    if requested.is_of_files:
+        ingest, table = plan_ingest("fit", requested)
         cached = read_cache(ingest, table=table)
-        decided = describe_defaults(asked, ingest, table=table) if cached is None else describe_decisions(asked, cached)
-        for line in decided if not as_json else ():
-            say(line)
+        if not as_json:
+            for line in (
+                describe_defaults(requested, ingest, table=table)
+                if cached is None
+                else describe_decisions(requested, cached)
+            ):
+                say(line)
         if cached is None and table:
             show_columns(ingest, None, as_json=as_json)
             say("solver, memory and time are planned when the files are ingested, which the fit does", err=True)
             return
-        job = job_of_cache(asked, cached)
+        job = job_of_cache(requested, cached)
     else:
-        job = asked.store_job(asked.store)
+        job = requested.store_job(requested.store)
     store, _ = open_training_store(job)
     plan = make_plan(job, store)
     facts = plan.facts()
@@ -331,7 +338,7 @@ def show_plan(asked: FitFilesJob, *, as_json: bool) -> None:
 def run_file(
     ctx: click.Context, path: Path, settings: Sequence[str], as_json: bool, report: Path | None = None
 ) -> None:
-    """Run every step of a job file; all of them are checked before the first one starts."""
+    """Run the steps of a job file in order, after checking all of them. ``report``: also draw the page of all runs."""
     steps = read_job_file(path)
     if report is not None:
         steps.append(("report", make_report_step(steps, report)))
@@ -344,7 +351,7 @@ def run_file(
 
 
 def make_report_step(steps: list[tuple[str, ByName]], out: Path) -> ByName:
-    """Return the values of a last step that draws the page of all fits and searches. Raises UsageError without any."""
+    """Return the values of a step ``report`` that draws the page of all fits and searches of a file. Raises UsageError if there are none."""
     runs = [
         str(values[key]) for name, values in steps if (key := RUN_PATH_FIELD.get(name)) is not None and key in values
     ]
@@ -363,7 +370,7 @@ def ingest_or_describe(
     write_schema: Path | None = None,
     **values: OptionValue,
 ) -> None:
-    """Run ``ingest``; with --describe or --write-schema print a table of the columns, which needs no store."""
+    """Run ``ingest``; with --describe or --write-schema, print a table of the columns instead, which needs no path for a store."""
     if not describe and write_schema is None:
         execute("ingest", build_job("ingest", values, config, ()), as_json=as_json, quiet=ctx.obj["quiet"])
         return
@@ -375,7 +382,7 @@ def ingest_or_describe(
 
 
 def show_columns(job: IngestJob, write_schema: Path | None, *, as_json: bool) -> None:
-    """Print what ``ingest`` would make of each column. Raises what reading the sources raises, ExistsError."""
+    """Print the kind and the planned encoding of each column. Raises ExistsError, and what reading the sources raises."""
     from streamsvm.cli.show import describe_columns
     from streamsvm.jobs.ingest.describe import describe
 
@@ -415,13 +422,16 @@ def tune_grid(
     settings: Sequence[str] = (),
     **values: OptionValue,
 ) -> None:
-    """Run ``tune``; --grid is another way to write --C, --gamma and --landmarks. Without an output, propose the command."""
+    """Run ``tune``; --grid is another way to write --C, --gamma and --landmarks.
+
+    Without a directory for the results, raise an error that proposes the whole command.
+    """
     if values["out"] is None and values["store"] is not None and config is None:
         from streamsvm.jobs.file_cache import missing_output
 
-        named = {**values, "out": f"{Path(values['store']).name.partition('.')[0]}-search"}
+        proposed = {**values, "out": f"{Path(values['store']).name.partition('.')[0]}-search"}
         raise missing_output(
-            "tune", build_job("tune", named, config, (*settings, *grid)), "directory is named for the tables"
+            "tune", build_job("tune", proposed, config, (*settings, *grid)), "directory is named for the tables"
         )
     job = build_job("tune", values, config, (*settings, *grid))
     execute("tune", job, as_json=as_json, quiet=ctx.obj["quiet"])
@@ -456,7 +466,7 @@ def _make_run() -> click.Command:
     return CommandWithExamples("run", params=params, callback=run_file, help=SUMMARIES["run"])
 
 
-SPECIAL: dict[str, Callable[[], click.Command]] = {
+SPECIAL_COMMANDS: dict[str, Callable[[], click.Command]] = {
     "ingest": _make_ingest,
     "fit": _make_fit,
     "plan": lambda: make_command("plan", plan_only, step="fit", leave_out=("model",)),
@@ -466,10 +476,10 @@ SPECIAL: dict[str, Callable[[], click.Command]] = {
     "verify": lambda: verify,
     "doctor": lambda: doctor,
 }
-"""Commands that are more than the options of a step, by the function that makes them."""
+"""Functions that build the commands which are more than the options of one step."""
 
 
 @cache
 def get_command(name: str) -> click.Command:
-    """Return the command of a name. Only this one is made, so that its help does not wait for the options of all others."""
-    return SPECIAL[name]() if name in SPECIAL else make_command(name, _make_callback(name))
+    """Return the command ``name``, built on first use."""
+    return SPECIAL_COMMANDS[name]() if name in SPECIAL_COMMANDS else make_command(name, _make_callback(name))

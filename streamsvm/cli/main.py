@@ -1,6 +1,7 @@
-"""The command line's entry point: names and summaries of the commands, and how errors become messages and exit codes.
+"""The entry point of the command line: names and summaries of the commands, and the conversion of errors to messages and exit codes.
 
-Importing this imports click and nothing heavy: ``streamsvm.cli.commands``, with the options of a command, is loaded when one is called.
+The module imports click and nothing heavy. ``streamsvm.cli.commands``, with the options of the commands, is imported when a command is
+called.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ SUMMARIES = {
     "verify": "Read all of a store or a model and report everything that is damaged.",
     "doctor": "Show what this machine offers: packages, memory, disk. Writes and removes 64 MiB here.",
 }
-"""What each command does, in one line; in the order of the help, which begins with the jobs."""
+"""A line about each command, in the order of the help: jobs first."""
 BROKEN_PIPE = 141
-"""128 + SIGPIPE, the exit code of a program that the signal kills."""
+"""128 + SIGPIPE: the exit code of a program killed by this signal."""
 INTERRUPTED = 130
 EXAMPLES = (
     "streamsvm ingest train.csv train.zarr --label last",
@@ -41,44 +42,44 @@ EXAMPLES = (
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are imported on use, and whose errors have the form and exit codes of ``errors``."""
+    """A click group that imports a command when it is called, and prints errors and exits as ``explain`` defines."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the options before the command; ``help``, ``help COMMAND`` and ``version`` are taken as well."""
+        """Parse the options before the command. ``help``, ``help COMMAND`` and ``version`` work like the options."""
         if args and args[0] in ("help", "version"):
             args = [*args[1:2], "--help"] if args[0] == "help" else ["--version"]
         return super().parse_args(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names, in the order of the help."""
+        """Return the names of the commands in the order of the help."""
         return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command, imported now; None for an unknown name."""
+        """Import and return the command; None for an unknown name."""
         if cmd_name not in SUMMARIES:
             return None
-        found: click.Command = import_module("streamsvm.cli.commands").get_command(cmd_name)
-        return found
+        command: click.Command = import_module("streamsvm.cli.commands").get_command(cmd_name)
+        return command
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find the command; for an unknown name, fail with the nearest one."""
+        """Return the command; for an unknown name, fail with the most similar one."""
         if args[0] not in SUMMARIES and (near := did_you_mean(args[0], SUMMARIES)):
             ctx.fail(f"no command is called '{args[0]}'{near}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the names with their summaries, without importing them."""
+        """Write the names of the commands with their summaries, without importing the commands."""
         with formatter.section("Commands"):
             formatter.write_dl(list(SUMMARIES.items()))
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the examples, one a line whatever the width."""
+        """Write the examples."""
         write_examples(formatter, EXAMPLES)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run a command; whatever it raises becomes a message and an exit code."""
+        """Run the command, and exit with the message and the exit code of ``explain`` if it raises an error."""
         try:
             _check_stdout()
             result = super().invoke(ctx)
@@ -86,18 +87,18 @@ class LazyGroup(click.Group):
             return result
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
-        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (the last stop: everything becomes an exit code)
+        except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 (every error becomes an exit code)
             return ctx.exit(explain(error, debug=ctx.params.get("debug", False)))
 
 
 def _check_stdout() -> None:
-    """Raise StorageError without a standard output (``>&-``): Python would drop the results silently."""
+    """Raise StorageError if standard output is closed (``>&-``), since Python would discard the results silently."""
     if sys.stdout is None:
         raise StorageError("standard output is closed", hint="redirect it to a file or to /dev/null")
 
 
 def _flush_stdout() -> None:
-    """Flush standard output while a failure can still be reported. Raises StorageError, BrokenPipeError."""
+    """Flush standard output now, so that a failure is reported. Raises StorageError, BrokenPipeError."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
@@ -109,7 +110,7 @@ def _flush_stdout() -> None:
 
 
 def explain(error: BaseException, *, debug: bool) -> int:
-    """Print an error on standard error, and return the exit code."""
+    """Print an error to standard error and return the exit code."""
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         _abandon_stdout()
         return BROKEN_PIPE
@@ -131,11 +132,11 @@ def explain(error: BaseException, *, debug: bool) -> int:
 
 
 def _abandon_stdout() -> None:
-    """Redirect standard output, whose pipe or file is gone, to nothing: Python would complain about it at exit."""
+    """Redirect a standard output that can no longer be written to the null device, so that Python reports no error at exit."""
     if sys.stdout is not None:
         try:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        except (OSError, ValueError):  # a stand-in without a descriptor
+        except (OSError, ValueError):  # standard output was replaced by an object without a descriptor
             sys.stdout = io.StringIO()
 
 
@@ -149,22 +150,22 @@ def _abandon_stdout() -> None:
 @click.version_option(__version__, "--version", "-V", prog_name="streamsvm")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool, quiet: bool) -> None:
-    """Store the options of all commands."""
+    """Store the options that all commands share."""
     ctx.obj = {"debug": debug, "quiet": quiet}
 
 
 def _show_usage_error(error: click.ClickException) -> None:
-    """Print an error of click: the usage, then the message with the user's input made printable, in one line."""
+    """Print an error of click: the usage, then the message in one line, with unprintable characters of the user's input escaped."""
     text = io.StringIO()
     error.show(file=text)
-    usage, mark, message = text.getvalue().rstrip().partition("Error: ")
-    click.echo(usage + mark + printable(message), err=True)
+    usage, prefix, message = text.getvalue().rstrip().partition("Error: ")
+    click.echo(usage + prefix + printable(message), err=True)
 
 
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # not where a program has replaced it
+        if isinstance(stream, io.TextIOWrapper):  # it is none if a program has replaced the stream
             stream.reconfigure(errors="replace")
     try:
         sys.exit(cli.main(standalone_mode=False))

@@ -1,4 +1,4 @@
-"""Results, plans, stores, models and columns as lines of text, and JSON for programs."""
+"""Print results, plans, and facts about stores, models, columns and the machine: as lines of text, or as JSON."""
 
 from __future__ import annotations
 
@@ -35,35 +35,35 @@ if TYPE_CHECKING:
     from streamsvm.jobs.tune.run import TuneResult
 
 
-def format_shares(classes: Sequence[str], counts: Sequence[int], most: int = 10) -> str:
-    """Return 'a 60.0 %, b 40.0 %', only the first classes if there are many."""
+def format_shares(classes: Sequence[str], counts: Sequence[int], limit: int = 10) -> str:
+    """Return the fractions of rows by class, 'a 60.0 %, b 40.0 %', of at most ``limit`` classes."""
     total = sum(counts)
-    shown = [f"{name} {count / total:.1%}".replace("%", " %") for name, count in zip(classes, counts, strict=True)]
-    return ", ".join(shown[:most]) + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+    shares = [f"{name} {count / total:.1%}".replace("%", " %") for name, count in zip(classes, counts, strict=True)]
+    return ", ".join(shares[:limit]) + (f", ... ({len(shares)} in all)" if len(shares) > limit else "")
 
 
 def format_target(target: Mapping[str, float] | None) -> str:
-    """'numbers from -1 to 3, mean 0.5, standard deviation 1.2', as far as it is known what numbers to predict are like."""
+    """Return the range and moments of a regression target: 'numbers from -1 to 3, mean 0.5, standard deviation 1.2'; 'numbers' for None."""
     if target is None:
         return "numbers"
-    of = {name: f"{value:.6g}" for name, value in target.items()}
-    return f"numbers from {of['least']} to {of['most']}, mean {of['mean']}, standard deviation {of['spread']}"
+    text = {name: f"{value:.6g}" for name, value in target.items()}
+    return f"numbers from {text['least']} to {text['most']}, mean {text['mean']}, standard deviation {text['spread']}"
 
 
 MAX_TABLE_CLASSES = 20
-"""Larger confusion tables are only in the JSON output."""
+"""Maximum number of classes for which tables by class are printed; the JSON output always has them."""
 
 
 def describe_evaluation(result: EvaluateResult) -> Iterator[str]:
     """Yield the lines of ``evaluate``."""
     from streamsvm.jobs.apply.metrics import RegressionEvaluation
 
-    found = result.evaluation
-    yield f"rows               {found.rows}"
-    if isinstance(found, RegressionEvaluation):
-        yield from _describe_regression(found)
+    evaluation = result.evaluation
+    yield f"rows               {evaluation.rows}"
+    if isinstance(evaluation, RegressionEvaluation):
+        yield from _describe_regression(evaluation)
     else:
-        yield from _describe_classification(found, result)
+        yield from _describe_classification(evaluation, result)
 
 
 def _describe_regression(e: RegressionEvaluation) -> Iterator[str]:
@@ -87,10 +87,10 @@ def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iter
         yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
     if e.log_loss is not None:
         yield f"probabilities      log loss {e.log_loss:.5f}, Brier score {e.Brier:.5f}, calibration error {e.ECE:.5f}"
-    for name, found in (("threshold", result.stated), ("best threshold", result.best)):
-        if found is not None:
-            shown = (f"{field} {value:.5g}" for field, value in found._asdict().items() if field != "threshold")
-            yield f"{name:<18} {found.threshold:.9g}: {', '.join(shown)}"
+    for name, figures in (("threshold", result.stated), ("best threshold", result.best)):
+        if figures is not None:
+            metrics = (f"{field} {value:.5g}" for field, value in figures._asdict().items() if field != "threshold")
+            yield f"{name:<18} {figures.threshold:.9g}: {', '.join(metrics)}"
     if len(e.classes) <= MAX_TABLE_CLASSES:
         yield from _class_lines(e)
         yield from _confusion_lines(e)
@@ -145,14 +145,14 @@ def describe_columns(result: DescribeResult) -> Iterator[str]:
         yield f"written to {result.schema_file}: change it, then ingest with --schema {result.schema_file}"
 
 
-def _shorten(text: str, most: int = 24) -> str:
-    return text if len(text) <= most else text[: most - 3] + "..."
+def _shorten(text: str, limit: int = 24) -> str:
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def describe_plan(facts: JsonObject) -> Iterator[str]:
     """Yield the lines of ``plan``."""
     yield f"{facts['rows']} rows x {facts['columns']} columns in {facts['chunks']} chunks"
-    yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_format_some(facts['C'])}"
+    yield f"solver {facts['solver']} ({facts['why']}), {facts['problems']} problem(s), C = {_format_distinct(facts['C'])}"
     if facts.get("features"):
         yield "features " + ", ".join(f"{key} {value}" for key, value in facts["features"].items())
     if facts.get("why_sampling"):
@@ -177,18 +177,18 @@ def describe_plan(facts: JsonObject) -> Iterator[str]:
         yield f"a pass would read {size}"
 
 
-def _format_some(numbers: Sequence[float], most: int = 4) -> str:
+def _format_distinct(numbers: Sequence[float], limit: int = 4) -> str:
     distinct = [f"{number:.4g}" for number in dict.fromkeys(numbers)]
-    return ", ".join(distinct[:most]) + (", ..." if len(distinct) > most else "")
+    return ", ".join(distinct[:limit]) + (", ..." if len(distinct) > limit else "")
 
 
 def describe_store(facts: JsonObject) -> Iterator[str]:
     """Yield the lines of ``info`` for a store."""
-    filled = ""
+    entries = ""
     if facts["nonzeros"] is not None:
-        filled = f", {facts['nonzeros'] / facts['rows']:.1f} entries a row"
+        entries = f", {facts['nonzeros'] / facts['rows']:.1f} entries a row"
     yield f"store    {facts['path']}"
-    yield f"rows     {facts['rows']} x {facts['columns']} columns, {facts['layout']}{filled}"
+    yield f"rows     {facts['rows']} x {facts['columns']} columns, {facts['layout']}{entries}"
     yield f"chunks   {facts['chunks']}, at most {facts['largest_chunk']} rows; {size_text(facts['bytes_per_pass'])} a pass"
     if facts["classes"]:
         yield f"classes  {format_shares(list(facts['classes']), list(facts['classes'].values()))}"
@@ -210,24 +210,25 @@ def describe_store(facts: JsonObject) -> Iterator[str]:
         yield from _describe_statistics(facts["statistics"])
 
 
-def _describe_offsets(facts: JsonObject, most: int = 10) -> Iterator[str]:
+def _describe_offsets(facts: JsonObject, limit: int = 10) -> Iterator[str]:
     """Yield a line with the offsets that are subtracted from columns, if there are any."""
-    shown = [f"{name} less {offset:.15g}" for name, offset in facts["offsets"].items()]
-    if shown:
-        yield f"offsets  {', '.join(shown[:most])}" + (f", ... ({len(shown)} in all)" if len(shown) > most else "")
+    offsets = [f"{name} less {offset:.15g}" for name, offset in facts["offsets"].items()]
+    if offsets:
+        rest = f", ... ({len(offsets)} in all)" if len(offsets) > limit else ""
+        yield f"offsets  {', '.join(offsets[:limit])}{rest}"
 
 
 def _describe_statistics(statistics: Sequence[JsonObject]) -> Iterator[str]:
-    """Yield one line a column."""
+    """Yield a table with a line for each column."""
     head = ["column", "mean", "std", "min", "max"]
     yield from align_columns([head, *([c["name"], *(f"{c[key]:.5g}" for key in head[1:])] for c in statistics)])
 
 
-def _describe_calibration(found: JsonObject) -> str:
-    """Return the origin of a model's probabilities, in words."""
-    if found["scores"] == "logistic loss":
+def _describe_calibration(facts: JsonObject) -> str:
+    """Return how the probabilities of a model are computed."""
+    if facts["scores"] == "logistic loss":
         return "of the logistic loss itself"
-    return f"{found['method']} calibration, from {found['scores']} scores of {found['rows']} rows"
+    return f"{facts['method']} calibration, from {facts['scores']} scores of {facts['rows']} rows"
 
 
 def describe_model(facts: JsonObject) -> Iterator[str]:
@@ -236,22 +237,22 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
     yield f"classes  {', '.join(facts['classes'][:10]) or 'none: it predicts a number'}" + (
         ", ..." if len(facts["classes"]) > 10 else ""
     )
-    used = [str(found["columns_used"]) for found in facts["certificates"][:10] if "columns_used" in found]
+    used = [str(one["columns_used"]) for one in facts["certificates"][:10] if "columns_used" in one]
     yield f"columns  {facts['columns']}" + (f", of which {', '.join(used)} have weights" if used else "")
     yield from _describe_offsets(facts)
     if facts["expansion"]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
-        shown = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
-        yield f"kernel   {kernel} ({shown}) on {facts['expansion']['points']} points"
+        values = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
+        yield f"kernel   {kernel} ({values}) on {facts['expansion']['points']} points"
     if facts["threshold"]:
         yield "threshold {value:.6g}, at which {measure} is {score:.4g} on {rows}; positive class {positive}".format_map(
             facts["threshold"]
         )
     if facts["calibration"]:
         yield f"probabilities  {_describe_calibration(facts['calibration'])}"
-    for found in facts["certificates"][:10]:
-        numbers = f"(primal {found['primal']:.6g}, dual {found['dual']:.6g})"
-        yield f"gap      {percent(found['gap'])} {numbers}, C = {found.get('equivalent_C') or found['C']:.4g}"
+    for one in facts["certificates"][:10]:
+        bounds = f"(primal {one['primal']:.6g}, dual {one['dual']:.6g})"
+        yield f"gap      {percent(one['gap'])} {bounds}, C = {one.get('equivalent_C') or one['C']:.4g}"
     settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
     yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
     if facts["store"]:
@@ -271,14 +272,14 @@ def describe_machine(facts: JsonObject) -> Iterator[str]:
     disk = facts["disk"]
     yield f"disk       {disk['directory']}: writes {size_text(disk['write'])}/s, reads {size_text(disk['read'])}/s"
     passes = facts["passes"]
-    kept = f"{passes['compiled']} compiled, {size_text(passes['bytes'])}"
-    yield f"passes     {passes['directory']}: {kept}, {'writable' if passes['writable'] else 'NOT writable'}"
+    cached = f"{passes['compiled']} compiled, {size_text(passes['bytes'])}"
+    yield f"passes     {passes['directory']}: {cached}, {'writable' if passes['writable'] else 'NOT writable'}"
     if not passes["compiled"]:
         yield f"           the first run compiles them: expect {seconds_text(20)} more"
 
 
 def say(line: str, *, err: bool = False) -> None:
-    """Print one line on standard output or standard error; all text of users reaches a terminal this way, made printable."""
+    """Print one line on standard output or standard error, with unprintable characters escaped: text of users is printed only here."""
     click.echo(printable(line), err=err)
 
 
@@ -288,29 +289,29 @@ def write_json(value: object, *, indent: int | None = 1) -> None:
 
 
 def describe_result(name: str, job: Checked, result: JobResult) -> Iterable[str]:
-    """Return what a command prints when it is done."""
-    shown: dict[str, Callable[..., Iterator[str]]] = {
-        "synth": _synth,
-        "ingest": _ingest,
-        "embed": _embed,
-        "fit": _fit,
-        "tune": _tune,
-        "predict": _predict,
-        "evaluate": _evaluate,
-        "export": _export,
-        "report": _report,
+    """Return the lines that a command prints when it has finished."""
+    describe: dict[str, Callable[..., Iterator[str]]] = {
+        "synth": _describe_synth,
+        "ingest": _describe_ingest,
+        "embed": _describe_embed,
+        "fit": _describe_fit,
+        "tune": _describe_tune,
+        "predict": _describe_predict,
+        "evaluate": _describe_evaluate,
+        "export": _describe_export,
+        "report": _describe_report,
     }
-    if name in shown:
-        return shown[name](job, result)
+    if name in describe:
+        return describe[name](job, result)
     return [", ".join(f"{key} {value}" for key, value in result.facts().items())]
 
 
-def _synth(job: SynthJob, result: SynthResult) -> Iterator[str]:
+def _describe_synth(job: SynthJob, result: SynthResult) -> Iterator[str]:
     held_out = f" and {result.rows - job.training_rows} in {result.test}" if result.test else ""
     yield f"{job.training_rows} rows in {result.store}{held_out}, in {seconds_text(result.seconds)}"
 
 
-def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
+def _describe_ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     kind = "sparse" if result.sparse else "dense"
     held_out = f", {result.test_rows} rows in {result.test_store}" if result.test_store else ""
     yield f"{result.rows} rows x {result.columns} columns, {kind}, in {result.store}{held_out}"
@@ -322,13 +323,13 @@ def _ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
     yield f"read {size_text(result.bytes_read)} in {seconds_text(result.seconds)}, {size_text(rate)}/s"
 
 
-def _embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
-    found = "there already" if result.reused else f"in {seconds_text(result.seconds)}"
+def _describe_embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
+    duration = "there already" if result.reused else f"in {seconds_text(result.seconds)}"
     resumed = f", {result.resumed} of them by an earlier run" if result.resumed else ""
-    yield f"{result.rows} rows x {result.projection.rank} features in {result.embedding}, {found}{resumed}"
+    yield f"{result.rows} rows x {result.projection.rank} features in {result.embedding}, {duration}{resumed}"
 
 
-def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
+def _describe_fit(job: FitJob, result: FitResult) -> Iterator[str]:
     from streamsvm.jobs.fit.outputs import model_paths, summary
 
     written = ", ".join(map(str, model_paths(job, result.plan.costs)))
@@ -342,7 +343,7 @@ def _fit(job: FitJob, result: FitResult) -> Iterator[str]:
         yield from describe_evaluation(result.evaluation)
 
 
-def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
+def _describe_tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
     from streamsvm.jobs.tune.results import axis_of, map_lines
 
     yield from map_lines(result.scores, result.measure)
@@ -353,21 +354,20 @@ def _tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
     yield f"best: {weight}{landmarks}{width}; tables and map in {result.out}, in {seconds_text(result.seconds)}"
 
 
-def _predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
+def _describe_predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
     if job.out != "-":
         rate = format_count(result.rows / max(result.seconds, 1e-9))
         yield f"{result.rows} rows in {result.out}, in {seconds_text(result.seconds)}, {rate} rows/s"
 
 
-def _evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
-
+def _describe_evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
     yield from describe_evaluation(result)
 
 
-def _export(job: ExportJob, result: ExportResult) -> Iterator[str]:
+def _describe_export(job: ExportJob, result: ExportResult) -> Iterator[str]:
     yield f"the {result.kind} model as {job.format} in {result.out}, {size_text(result.bytes)}"
 
 
-def _report(_: ReportJob, result: ReportResult) -> Iterator[str]:
-    of = "1 run" if result.runs == 1 else f"{result.runs} runs"
-    yield f"the page of {of} in {result.out}, {size_text(result.bytes)}"
+def _describe_report(_: ReportJob, result: ReportResult) -> Iterator[str]:
+    runs = "1 run" if result.runs == 1 else f"{result.runs} runs"
+    yield f"the page of {runs} in {result.out}, {size_text(result.bytes)}"

@@ -1,16 +1,16 @@
 """Options: how they are declared, parsed and checked.
 
-An option is a field whose annotation says all that people have to know of it, once:
+An option is a field of a class. Its annotation is the only place where the option is described:
 
     cutoff: Annotated[float, Option("Leave out directions ...", KERNEL, bounds=Bounds(above=0.0, below=1.0))] = 1e-6
 
-The command line, job files, ``--set``, the checks and the reference (``tools/generate.py``) are all made of these declarations. Jobs, the
-settings of solvers, losses and kernels, and ``SourceOptions`` are declared so. Modules that declare options import nothing heavy, so that
-``--help`` is fast.
+The command line, job files, ``--set``, the checks and the reference (``tools/generate.py``) are made from these declarations. Jobs,
+solvers, losses, kernels and ``SourceOptions`` declare their options and settings like this. Modules that declare options import nothing
+heavy, so that ``--help`` is fast.
 
-Values come from text or TOML (``parse``, ``parse_toml``): 512MiB, 1h, 5e6, a,b and a=2,b=1. There is one check for values from a command
-line, a job file and a program: a job checks itself when it is made (``Checked``); the settings of a solver, loss or kernel are checked
-where the value is made of them (``build``).
+Values are parsed from text or TOML (``parse``, ``parse_toml``): 512MiB, 1h, 5e6, a,b and a=2,b=1. Values from a command line, a job file
+and a Python call pass the same checks: a job checks its fields when it is created (``Checked``); a solver, loss or kernel is created from
+its settings by ``build``, which checks them.
 """
 
 from __future__ import annotations
@@ -53,15 +53,13 @@ GROUPS = {
     "cluster": "Cluster",
     "output": "Output",
 }
-"""The groups of the help, in its order, with their titles."""
-
-
+"""Titles of the groups of options, in the order of the help."""
 PATH_METAVARS = ("PATH", "MODEL", "X|STORE")
-"""Metavars of options that are paths; arguments without choices are paths, too."""
+"""Metavars of options that are paths. Arguments without choices are paths, too."""
 
 
 class Quantity(Enum):
-    """The unit of a number, which people write with a suffix."""
+    """The unit of an option whose value is written with a suffix."""
 
     BYTES = "bytes"
     SECONDS = "seconds"
@@ -69,7 +67,7 @@ class Quantity(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The numbers a field may have: never NaN, and infinity only with ``infinite``. None: unbounded."""
+    """The allowed range of a number. NaN is never allowed, infinity only with ``infinite``. None: no bound."""
 
     least: float | None = None
     above: float | None = None
@@ -80,7 +78,7 @@ class Bounds:
     infinite: bool = False
 
     def holds(self, number: float) -> bool:
-        """Return whether a number is in the range."""
+        """Return whether a number is within the bounds."""
         if math.isnan(number) or (math.isinf(number) and not self.infinite):
             return False
         return (
@@ -91,7 +89,7 @@ class Bounds:
         )
 
     def describe(self) -> str:
-        """Return the bounds in words: 'above 0 and below 1'; 'finite' without any."""
+        """Return the bounds in words: 'above 0 and below 1'; 'finite' if there are none."""
         low = [f"at least {number_text(self.least)}"] if self.least is not None else []
         low += [f"above {number_text(self.above)}"] if self.above is not None else []
         high = [f"at most {number_text(self.most)}"] if self.most is not None else []
@@ -106,48 +104,48 @@ class Option:
     help: str
     """A sentence or two for ``--help`` and the reference."""
     group: str = ""
-    """Where the help lists it: a key of ``GROUPS``. Empty for arguments and for settings of solvers."""
+    """The group in the help, a key of ``GROUPS``; empty for arguments and for settings of solvers, losses and kernels."""
     unit: Quantity | None = None
-    """Unit of the number; None for a bare number and for other types."""
+    """Unit of the value; None for a plain number and for other types."""
     bounds: Bounds | None = None
-    """Bounds of the number, or of every number of a list or table. Values that are not numbers are not checked."""
+    """Bounds of the value, or of every number in a list or table. They do not apply to values that are text."""
     choices: str | tuple[str, ...] = ()
-    """The allowed words: a tuple, or a registry as "module:NAME". A word with a colon, 'cost:fp=X', is a form: what
-    begins like it is allowed, and checked by the job."""
+    """The allowed words: a tuple, or a registry as "module:NAME". A word with a colon, such as 'cost:fp=X', allows every text with the
+    same prefix ('cost:'); the job checks the rest."""
     beside: tuple[str, ...] = ()
-    """Allowed words in addition to those of the registry, such as 'auto'."""
+    """Words that are allowed in addition to ``choices``, such as 'auto'."""
     aliases: tuple[tuple[str, str], ...] = ()
-    """Synonyms, each with the choice it stands for."""
+    """Pairs of a synonym and the choice that replaces it."""
     flag: str = ""
-    """Name on the command line, without the dashes; empty: the name of the field."""
+    """Name on the command line without the dashes; empty: made from the name of the field."""
     off: str = ""
-    """The help of ``--no-FLAG``, which sets the number to 0; empty: there is no such flag."""
+    """Help of the flag ``--no-FLAG``, which sets the number to 0; empty: no such flag."""
     metavar: str = ""
-    """Name of the value in the help; empty: by the type."""
+    """Name of the value in the help; empty: derived from the type."""
     default: str = ""
-    """Text of the default, where the default value does not say it."""
+    """The default in words; empty: the default value is shown."""
     settings_of: str = ""
-    """For a table of settings: their owner, such as 'solver'; ``choices`` is then the registry of solvers."""
+    """For a table of settings: 'solver', 'loss' or 'kernel', whose registry is then ``choices``; else empty."""
     formats: tuple[str, ...] = ()
-    """File formats that the option applies to; empty: all, or it is not about files."""
+    """File formats that the option applies to; empty: all formats, or the option is not about files."""
 
 
 Kind: TypeAlias = object
-"""A type in an annotation, ``int`` or ``tuple[float, ...]``: ``typing`` has no type for all of these."""
+"""A type from an annotation, such as ``int`` or ``tuple[float, ...]``; ``typing`` has no common type for these."""
 
 OptionValue: TypeAlias = Any
-"""The value of an option, of the type its field declares; ``check_value`` checks the rest of the declaration."""
+"""The value of an option. Its type is what the field declares; ``check_value`` checks bounds and choices."""
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A field that is an option: its name, type and default from the class, the rest from its ``Option``."""
+    """A field that is an option: its name, type and default in the class, and its ``Option``."""
 
     name: str
     kinds: tuple[Kind, ...]
-    """The alternatives of its type without None: (float, tuple[float, ...])."""
+    """The alternatives of the type, without None: (float, tuple[float, ...])."""
     default: OptionValue
-    """``dataclasses.MISSING`` where a value must be given."""
+    """``dataclasses.MISSING`` if the option is required."""
     option: Option
 
     @property
@@ -157,37 +155,37 @@ class Field:
 
     @property
     def key(self) -> str:
-        """Name in job files and ``--set``: the flag, with underscores."""
+        """The name in job files, ``--set`` and Python: the flag with underscores."""
         return (self.option.flag or self.name.rstrip("_")).replace("-", "_")
 
     @property
     def flag(self) -> str:
-        """Name on the command line: ``--memory``."""
+        """The name on the command line: ``--memory``."""
         return "--" + self.key.replace("_", "-")
 
     @property
     def is_switch(self) -> bool:
-        """Whether it is on or off."""
+        """Whether the value is true or false."""
         return self.kinds == (bool,)
 
     @property
     def is_place(self) -> bool:
-        """Whether text is a path."""
+        """Whether a text value is a path."""
         return (not self.option.group and not self.option.choices) or self.metavar in PATH_METAVARS
 
     @property
     def is_list(self) -> bool:
-        """Whether several values can be given."""
+        """Whether the option takes several values."""
         return any(typing.get_origin(kind) is tuple for kind in self.kinds)
 
     @property
     def only_list(self) -> bool:
-        """Whether even a single value is a list of one."""
+        """Whether a single value becomes a list with one item."""
         return all(typing.get_origin(kind) is tuple for kind in self.kinds)
 
     @property
     def metavar(self) -> str:
-        """Name of the value in the help: SIZE, DURATION, N, X, PATH, TEXT, A,B,..."""
+        """The name of the value in the help: SIZE, DURATION, N, X, PATH, TEXT, or A,B,... for a list."""
         if self.option.metavar:
             return self.option.metavar
         if self.option.unit is not None:
@@ -200,22 +198,22 @@ class Field:
         )
 
     def choices(self) -> list[str]:
-        """Return the allowed words, those of a registry included; empty where any is allowed."""
+        """Return the allowed words, including those of a registry; empty if every text is allowed."""
         declared = self.option.choices
         return [*self.option.beside, *(load(declared) if isinstance(declared, str) else declared)]
 
     def help(self) -> str:
-        """Return the help text with the choices."""
-        also: dict[str, list[str]] = {}
+        """Return the help text, followed by the choices with their synonyms."""
+        synonyms: dict[str, list[str]] = {}
         for alias, name in self.option.aliases:
-            also.setdefault(name, []).append(alias)
+            synonyms.setdefault(name, []).append(alias)
         if self.option.settings_of:
             return self.option.help
-        words = [f"{word} (or {', '.join(also[word])})" if word in also else word for word in self.choices()]
+        words = [f"{word} (or {', '.join(synonyms[word])})" if word in synonyms else word for word in self.choices()]
         return self.option.help + (f" One of: {', '.join(words)}." if words else "")
 
     def default_text(self) -> str:
-        """Return the default in words, or as people write it; empty for None, for switches that are off, and without a default."""
+        """Return the default as text; empty if there is none, if it is None, and for a switch that is off."""
         return self.option.default or format_value(self.option.unit, () if self.required else self.default)
 
 
@@ -233,10 +231,7 @@ def format_value(unit: Quantity | None, value: OptionValue) -> str:
 
 
 def field_values(value: object, names: Iterable[str]) -> ByName:
-    """Return the values of some fields of a dataclass or ``NamedTuple``, by name.
-
-    All fields are read by name here. ``names`` come from the class itself: its fields, options or saved fields.
-    """
+    """Return fields of a dataclass or ``NamedTuple`` by name. ``names`` are names that the class declares."""
     return {name: getattr(value, name) for name in names}
 
 
@@ -244,19 +239,19 @@ def field_values(value: object, names: Iterable[str]) -> ByName:
 def options_of(kind: type) -> tuple[Field, ...]:
     """Return the options that a dataclass or a ``NamedTuple`` declares, in the order of its fields.
 
-    A field without an ``Option`` is not one: it is set by the program alone.
+    Fields without an ``Option`` are left out: only the program sets them.
     """
     hints = typing.get_type_hints(kind, include_extras=True)
-    found = []
+    options = []
     for name, default in _defaults(kind).items():
         option = next((part for part in typing.get_args(hints[name])[1:] if isinstance(part, Option)), None)
         if typing.get_origin(hints[name]) is Annotated and option is not None:
-            found.append(Field(name, _kinds(typing.get_args(hints[name])[0]), default, option))
-    return tuple(found)
+            options.append(Field(name, _kinds(typing.get_args(hints[name])[0]), default, option))
+    return tuple(options)
 
 
 def _defaults(kind: type) -> ByName:
-    """Return the fields of a dataclass or a ``NamedTuple`` with their defaults, MISSING without one."""
+    """Return the defaults of a dataclass or a ``NamedTuple`` by field; MISSING for a field without a default."""
     if not dataclasses.is_dataclass(kind):
         known: ByName = kind._field_defaults  # type: ignore[attr-defined]
         return {name: known.get(name, dataclasses.MISSING) for name in kind._fields}  # type: ignore[attr-defined]
@@ -267,13 +262,13 @@ def _defaults(kind: type) -> ByName:
 
 
 def _kinds(annotation: Kind) -> tuple[Kind, ...]:
-    """Return the alternatives of a type without None."""
+    """Return the alternatives of a union, without None; a type that is no union is the only alternative."""
     union = typing.get_origin(annotation) in (types.UnionType, typing.Union)
     alternatives = typing.get_args(annotation) if union else (annotation,)
     return tuple(kind for kind in alternatives if kind is not types.NoneType)
 
 
-NUMBERS = {int: parse_count, float: parse_number}
+NUMBER_PARSERS = {int: parse_count, float: parse_number}
 
 
 def parse(field: Field, text: str) -> OptionValue:
@@ -290,7 +285,7 @@ def parse(field: Field, text: str) -> OptionValue:
 
 
 def parse_toml(field: Field, value: OptionValue) -> OptionValue:
-    """Convert the value of a field from a job file, where sizes and durations are text and counts may be 5e6. Raises UsageError."""
+    """Convert a TOML value to the type of its field: sizes and durations from text, counts from numbers such as 5e6. Raises UsageError."""
     if isinstance(value, str) and field.option.unit is not None:
         return parse(field, value)
     if isinstance(value, int | float) and field.option.unit is Quantity.BYTES:
@@ -302,9 +297,9 @@ def parse_toml(field: Field, value: OptionValue) -> OptionValue:
 
 
 def parse_named_numbers(field: Field, value: OptionValue) -> OptionValue:
-    """Convert a table of numbers, which may be text as on the command line; other values are returned unchanged.
+    """Convert a table of numbers, each of which may be text; return any other value unchanged.
 
-    Raises UsageError, which names the entry, for one that is not a number.
+    Raises UsageError that names the first entry which is not a number.
     """
     if not isinstance(value, Mapping) or dict[str, float] not in field.kinds:
         return value
@@ -328,14 +323,14 @@ def _parse_list(field: Field, text: str) -> OptionValue:
 
 
 def _parts_of(listed: Kind) -> tuple[Kind, ...]:
-    """Return the kinds of an item of ``tuple[X | Y, ...]``."""
+    """Return (X, Y) for ``tuple[X | Y, ...]``."""
     part = typing.get_args(listed)[0]
     return typing.get_args(part) or (part,)
 
 
 def _parse_scalar(kinds: tuple[Kind, ...], text: str) -> OptionValue:
-    """Parse as the first numeric type that fits, or as a switch; fall back to text where that is allowed."""
-    wanted = [parser for kind, parser in NUMBERS.items() if kind in kinds]
+    """Parse text as the first numeric type that accepts it, else as true or false, else as text if text is allowed."""
+    wanted = [parser for kind, parser in NUMBER_PARSERS.items() if kind in kinds]
     for parser in wanted:
         try:
             return parser(text)
@@ -373,39 +368,37 @@ Group = TypeVar("Group")
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def option_group(kind: type[Group]) -> type[Group]:
-    """Make a dataclass of options that jobs mix in: keyword-only and frozen.
+    """Class decorator for a group of options from which jobs inherit: a frozen dataclass with keyword-only fields.
 
-    Its methods are not made, since there are no values of a group alone: making them for every group is half of what
-    ``--help`` takes.
+    A group is never instantiated. It gets no methods, because generating them for every group would double the time of ``--help``.
     """
     return dataclass(frozen=True, kw_only=True, init=False, repr=False, eq=False)(kind)
 
 
 class Checked:
-    """Base of jobs and their groups of options: dataclasses that refuse what their options do not allow."""
+    """Base class of jobs and groups of options: dataclasses that check their values when they are created."""
 
     @property
     def to_stdout(self) -> bool:
-        """Whether the job writes its result to standard output, which then takes nothing else."""
+        """Whether the job writes its result to standard output, so that nothing else may be printed there."""
         return False
 
     def __post_init__(self) -> None:
         """Replace synonyms by their choices. Raises UsageError for a value that is out of range or not allowed.
 
-        Every value becomes the instance's own: one made by msgspec has defaults from its class only, and lacks them as
-        plain data.
+        Every value is set on the instance: msgspec leaves defaults on the class, where ``msgspec.to_builtins`` would not find them.
         """
         kind: type = type(self)
         options = options_of(kind)
         for field, value in zip(options, field_values(self, (field.name for field in options)).values(), strict=True):
             aliases = dict(field.option.aliases)
-            said = aliases.get(value, value) if isinstance(value, str) else value
-            object.__setattr__(self, field.name, said)
-            check_value(field, said, field.flag)
+            choice = aliases.get(value, value) if isinstance(value, str) else value
+            object.__setattr__(self, field.name, choice)
+            check_value(field, choice, field.flag)
 
 
 def check_value(field: Field, value: OptionValue, name: str) -> None:
-    """Raise UsageError, with ``name`` for the field, for a value its declaration does not allow."""
+    """Raise UsageError for a value that the declaration does not allow; ``name`` is how the message calls the field."""
     if field.is_place:
         for part in value if isinstance(value, tuple | list) else (value,):
             refuse_url(part)
@@ -430,27 +423,27 @@ def _check_choice(field: Field, value: str, name: str) -> None:
 
 
 def _numbers_with_bounds(value: OptionValue) -> Iterable[OptionValue]:
-    """Return the values that bounds apply to: a value, or the items of a list or table, without text and None."""
+    """Return the numbers that bounds apply to: the value itself, or the items of a list or table, without text and None."""
     parts = value.values() if isinstance(value, Mapping) else value if isinstance(value, tuple | list) else (value,)
     return (part for part in parts if part is not None and not isinstance(part, str))
 
 
 def _check_number(field: Field, number: OptionValue, name: str) -> None:
-    declared = field.option.bounds
-    assert declared is not None
+    bounds = field.option.bounds
+    assert bounds is not None
     whole = int in field.kinds and float not in field.kinds
     noun = "a whole number" if whole else "a number"
-    good = isinstance(number, numbers.Real) and declared.holds(float(number))
-    if not good or (whole and not float(number).is_integer()):
+    allowed = isinstance(number, numbers.Real) and bounds.holds(float(number))
+    if not allowed or (whole and not float(number).is_integer()):
         unit = f" of {field.option.unit.value}" if field.option.unit is not None else ""
-        raise UsageError(f"{name} cannot be {number}", hint=f"give {noun}{unit}: {declared.describe()}")
+        raise UsageError(f"{name} cannot be {number}", hint=f"give {noun}{unit}: {bounds.describe()}")
 
 
 def build(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
-    """Make a solver, loss, kernel or generator from settings given by name; ``what`` is its name in errors.
+    """Create a solver, loss, kernel or generator of class ``kind`` from its settings by name (``--set``).
 
-    ``fixed`` are fields that are not settings, which the program decides.
-    Raises UsageError for an unknown setting, with the known ones, and for a value of the wrong type or out of range.
+    ``what``: its name in errors. ``fixed``: fields that are not settings, set by the program. Raises UsageError for an unknown
+    setting, and for a value of the wrong type or out of range.
     """
     import msgspec
 
@@ -460,21 +453,21 @@ def build(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
             raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(declared) or 'none'}")
     try:
         values = {name: _convert_setting(declared[name], value) for name, value in options.items()}
-        if issubclass(kind, tuple):  # records hold floats only; one of ints would be another type to the compiler
-            made = kind(**fixed, **msgspec.convert(values, dict[str, float], strict=False))
+        if issubclass(kind, tuple):  # floats only: a record with an int would be another type for the compiler
+            result = kind(**fixed, **msgspec.convert(values, dict[str, float], strict=False))
         else:
-            made = msgspec.convert({**fixed, **values}, kind, strict=False)
+            result = msgspec.convert({**fixed, **values}, kind, strict=False)
     except msgspec.ValidationError as error:
         raise UsageError(
             f"{what}: {error}", hint="see 'streamsvm fit --help-solver', --help-loss, --help-kernel"
         ) from error
-    for name, value in field_values(made, values).items():
+    for name, value in field_values(result, values).items():
         check_value(declared[name], value, f"{what}: {name}")
-    return made
+    return result
 
 
 def _convert_setting(field: Field, value: OptionValue) -> OptionValue:
-    """Convert a setting to its type: sizes and counts from text, 1e5 as a whole number. Raises UsageError."""
+    """Convert a setting to the type of its field: sizes and durations from text, whole numbers from 1e5. Raises UsageError."""
     if isinstance(value, str) and field.option.unit is not None:
         return parse(field, value)
     if isinstance(value, float) and field.kinds == (int,) and value.is_integer():

@@ -1,4 +1,4 @@
-"""Sizes, durations and counts as people write them: 512MiB, 1h, 5e6."""
+"""Sizes, durations, counts and numbers as text: parsed from what people write (512MiB, 1h, 5e6), and formatted for people."""
 
 from __future__ import annotations
 
@@ -14,19 +14,21 @@ NUMBER = r"(\d+(?:\.\d*)?|\.\d+)"
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes: '512MiB', '4GiB', '300MB', or a number of bytes. Raises UsageError."""
+    """Return the bytes of a size: '512MiB', '4GiB', '300MB', or a number of bytes. Raises UsageError."""
     scale = BINARY | DECIMAL
     match = re.fullmatch(rf"{NUMBER}\s*({'|'.join(scale)})?", str(text).strip(), re.ASCII)
     if not match:
         raise UsageError(f"'{text}' is not a size", hint="write it as 512MiB, 4GiB, 300MB or a number of bytes")
     nbytes = int(float(match[1]) * scale[match[2] or "B"])
     if nbytes < 1:
-        raise UsageError(f"a size of '{text}' is nothing", hint="write it as 512MiB, 4GiB, 300MB or a number of bytes")
+        raise UsageError(
+            f"a size of '{text}' is less than a byte", hint="write it as 512MiB, 4GiB, 300MB or a number of bytes"
+        )
     return nbytes
 
 
 def parse_duration(text: str | float) -> float:
-    """Seconds: '90s', '30m', '1h', '1h30m', or a number of seconds. Raises UsageError."""
+    """Return the seconds of a duration: '90s', '30m', '1h', '1h30m', or a number of seconds. Raises UsageError."""
     if str(text).strip() == "inf":
         return float("inf")
     written = str(text).replace(" ", "")
@@ -39,7 +41,7 @@ def parse_duration(text: str | float) -> float:
 
 
 def parse_count(text: str | float) -> int:
-    """A whole number: '200', '5e6', '1_000_000'. Raises UsageError."""
+    """Parse a whole number: '200', '5e6', '1_000_000'. Raises UsageError."""
     written = str(text).strip()
     if re.fullmatch(r"[+-]?\d+(_\d+)*", written, re.ASCII):
         return int(written)
@@ -50,7 +52,7 @@ def parse_count(text: str | float) -> int:
 
 
 def parse_number(text: str | float) -> float:
-    """A number: '0.1', '1e-3'. Raises UsageError."""
+    """Parse a number: '0.1', '1e-3'. Raises UsageError."""
     try:
         number = float(text)
     except ValueError:
@@ -61,7 +63,7 @@ def parse_number(text: str | float) -> float:
 
 
 def size_text(nbytes: float) -> str:
-    """Bytes in decimal units, three digits: '3.20 GB'."""
+    """Format bytes in decimal units with at most three digits: '3.2 GB'."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 999.5:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.3g} {unit}"
@@ -70,7 +72,7 @@ def size_text(nbytes: float) -> str:
 
 
 def seconds_text(seconds: float) -> str:
-    """Seconds as '0.35 s', '12 s', '4 min 05 s', '2 h 10 min'."""
+    """Format seconds: '0.35 s', '12 s', '4 min 05 s', '2 h 10 min'."""
     if seconds < 10:
         return f"{seconds:.2g} s"
     if seconds < 60:
@@ -80,19 +82,19 @@ def seconds_text(seconds: float) -> str:
 
 
 def exact_size_text(nbytes: int) -> str:
-    """Bytes as ``parse_size`` reads them back: '4MiB', '300000'."""
+    """Format bytes so that ``parse_size`` returns the same number: '4MiB', '300000'."""
     unit = max((name for name, scale in BINARY.items() if nbytes % scale == 0), key=BINARY.__getitem__)
     return f"{nbytes // BINARY[unit]}{unit}" if unit != "B" else str(nbytes)
 
 
 def duration_text(seconds: float) -> str:
-    """Seconds as ``parse_duration`` reads them back: '90s', '1h'."""
+    """Format seconds so that ``parse_duration`` returns the same number: '90s', '1h'."""
     unit = max((name for name, scale in SECONDS.items() if seconds % scale == 0), key=SECONDS.__getitem__, default="s")
     return f"{number_text(seconds / SECONDS[unit])}{unit}" if seconds else "0"
 
 
 def number_text(number: float) -> str:
-    """A number as people write it: '1e-6', '1000', '0.24'."""
+    """Format a number with the digits that identify it: '1e-6', '1000', '0.24'."""
     if isinstance(number, int) or (abs(number) < 1e6 and number == int(number)):
         return str(int(number))
     if 0.01 <= abs(number) < 1e6 or not math.isfinite(number):
@@ -102,18 +104,18 @@ def number_text(number: float) -> str:
 
 
 def memory_text(nbytes: int) -> str:
-    """Memory in whole mebibytes, from ten gibibytes on in those: '512 MiB', '13.4 GiB'."""
+    """Format an amount of memory: '512 MiB', and from 10 GiB on '13.4 GiB'."""
     return f"{nbytes / BINARY['GiB']:.1f} GiB" if nbytes >= 10 * BINARY["GiB"] else f"{nbytes / BINARY['MiB']:.0f} MiB"
 
 
 def mib(nbytes: int, *, up: bool = False) -> str:
-    """Bytes as whole mebibytes, the way ``--memory`` takes them."""
+    """Format bytes as whole mebibytes for ``--memory``; ``up`` rounds up, the default to the nearest."""
     return f"{-(-nbytes // BINARY['MiB']) if up else round(nbytes / BINARY['MiB'])}MiB"
 
 
-def percent(share: float, digits: int = 2) -> str:
-    """Return a share in percent, without an exponent from 0.0001 to a million: '0.081 %', '100 %', '54,300 %'."""
-    value = 100 * share
+def percent(fraction: float, digits: int = 2) -> str:
+    """Format a fraction in percent: '0.081 %', '100 %', '54,300 %'; with an exponent only below 0.0001 and from a million on."""
+    value = 100 * fraction
     if not 1.0 <= abs(value) < 1e6 or len(f"{abs(value):.0f}") <= digits:
         return f"{value:.{digits}g} %"
     return f"{value:,.0f} %"
