@@ -1,14 +1,14 @@
 """Train support vector machines on data larger than memory, inside a memory budget you state.
 
-The commands are functions of the same names and options: ``import streamsvm as sv``, then ``sv.ingest``, ``sv.fit``,
-``sv.predict``. Importing this loads nothing; each name is looked up when it is first used.
+The commands are functions with the same names and options: ``import streamsvm as sv``, then ``sv.ingest``, ``sv.fit``,
+``sv.predict``. Importing the package imports no submodule; each name is imported when it is first used.
 """
 
 from importlib import import_module as _import_module
 
 __version__ = "0.1.0"
 
-_PLACES = {
+_PUBLIC_NAMES = {
     "streamsvm.api.functions": (
         "embed",
         "evaluate",
@@ -41,17 +41,17 @@ _PLACES = {
         "UsageError",
     ),
 }
-"""The module that each name is of."""
-_MODULES = {name: place for place, names in _PLACES.items() for name in names}
+"""The public names by the module that defines them."""
+_MODULES = {name: module for module, names in _PUBLIC_NAMES.items() for name in names}
 
-__all__ = ["__version__", *sorted(_MODULES)]  # noqa: PLE0604 (names, of strings)
+__all__ = ["__version__", *sorted(_MODULES)]  # noqa: PLE0604 (the names are strings)
 
 
 def __getattr__(name: str) -> object:
-    """Look a public name up, once (PEP 562). Raises AttributeError naming the nearest there is."""
+    """Import a public name on first use (PEP 562). Raises AttributeError that suggests the most similar name."""
     if name in _MODULES:
-        found = globals()[name] = getattr(_import_module(_MODULES[name]), name)
-        return found
+        value = globals()[name] = getattr(_import_module(_MODULES[name]), name)
+        return value
     import difflib
 
     near = "".join(f"; did you mean '{one}'?" for one in difflib.get_close_matches(name, __all__, n=1))

@@ -1,6 +1,6 @@
-"""Names for types that occur on every floor, so that each ``Any`` of the package is one of a few kinds that have a name.
+"""Type aliases used in the whole package; each says what an ``Any`` stands for.
 
-The module imports nothing heavy: numpy is named for type checkers only.
+The module imports nothing heavy: numpy is imported for type checkers only.
 """
 
 from __future__ import annotations
@@ -13,38 +13,38 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Array: TypeAlias = "NDArray[Any]"
-"""An array whose element type is known only when the program runs: what a file holds, or any number type."""
+"""A numpy array of any dtype, such as the content of a file."""
 
 DType: TypeAlias = "np.dtype[Any]"
-"""A numpy element type that is known only when the program runs."""
+"""A numpy dtype that is known only at run time."""
 
 BytesLike: TypeAlias = Any
-"""What the system reads and writes as it lies in memory: bytes, a memoryview or an array.
+"""A buffer to read or write: bytes, a memoryview or an array.
 
-Of arrays numpy says from Python 3.12 on only that they are buffers.
+No type covers these: numpy declares arrays as buffers only from Python 3.12 on.
 """
 
 JsonObject: TypeAlias = dict[str, Any]
 """A JSON object. Its values are None, bool, int, float, str, and lists and objects of these.
 
-A recursive type would ask every reader of ``facts["rows"]`` to test for six types of which the writer allows one; what
-comes from a file is checked where it is read.
+With a recursive type, every use of ``facts["rows"]`` would have to test for six types although the writer allows one. Objects from files
+are checked where they are read.
 """
 
 JsonMapping: TypeAlias = Mapping[str, Any]
-"""A JSON object that is only read."""
+"""A JSON object that is not changed."""
 
 RowRecord: TypeAlias = Any
-"""Rows as compiled passes take them: ``Dense``, ``CSR`` or the factored pair of ``compute.blocks.operators``.
+"""Rows as compiled passes take them: ``Dense``, ``CSR`` or the factored rows of ``compute.blocks.operators``.
 
-A pass is compiled once for each record it meets, and has no type that a checker could know before.
+A pass is compiled for each of these types that it is called with, so that it has no static type.
 """
 
 Handle: TypeAlias = Any
-"""An object that only its maker looks into: everybody else keeps it and hands it back to the same maker.
+"""An opaque object: only the implementation that created it uses its content, others keep it and pass it back.
 
-The buffers of a store, what a store's writer notes of its progress: each implementation has a type of its own.
+Examples are the buffers of a store and the progress of its writer, whose types depend on the format of the store.
 """
 
 ByName: TypeAlias = dict[str, Any]
-"""Values of different types by the name of the field, option or argument they are for; that field's type is theirs."""
+"""Values by the name of a field, option or argument, which determines the type of the value."""

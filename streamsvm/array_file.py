@@ -1,10 +1,9 @@
-"""Arrays with a few words of text in one file: the safetensors format, written as a stream and read with care.
+"""Files of arrays and text in the safetensors format: models, checkpoints and feature maps.
 
-A file is 8 bytes that say how long the table is, the table as JSON - type, shape and place of every array, and the text
-under ``__metadata__`` - and then the arrays one after the other. Models, checkpoints and maps are such files; each says
-in its text what it is and seals itself in its own way. Nothing in a file is executed.
+A file consists of the length of the header (8 bytes), the header as JSON - type, shape and offsets of every array, and text under
+``__metadata__`` - and the arrays. Each kind of file records in its text what it is, and its own checksum. Nothing in a file is executed.
 
-Writing is our own: the library puts the whole file together in memory first, and a checkpoint is not to be held twice.
+Files are written as a stream, because the library would assemble the whole file in memory first, a second copy of a checkpoint.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ from streamsvm.aliases import Array, BytesLike, JsonObject
 from streamsvm.errors import StreamSVMError, quote
 from streamsvm.input_files import open_regular
 
-LARGEST_TABLE = 100 << 20
-"""Bytes. What says of itself that its table is longer is refused before anything is read."""
+MAX_HEADER_BYTES = 100 << 20
+"""A file that states a longer header is refused before it is read."""
 ALIGNMENT = 8
-"""The arrays begin at a multiple of it, where a float64 may."""
+"""The arrays begin at a multiple of this number of bytes, as float64 requires."""
 TYPES = {
     "<u8": "U64",
     "<i8": "I64",
@@ -37,33 +36,33 @@ TYPES = {
     "|u1": "U8",
     "|b1": "BOOL",
 }
-"""numpy's names of types and those of the format, in the order in which arrays are laid: large items first."""
+"""The name in the format of each numpy type. Arrays are stored in this order of types: large items first."""
 _RANK = {name: rank for rank, name in enumerate(TYPES)}
 
 
 def pieces(arrays: Mapping[str, Array], text: Mapping[str, str], *, by_name: bool = False) -> Iterator[BytesLike]:
     """Yield the buffers of a file with these C-contiguous arrays and this text, for ``durable.write_stream``.
 
-    The same arrays and text are always the same bytes. ``by_name``: every key of the table is in alphabetical order, as
-    models have it; otherwise arrays stand in the order in which they lie. Raises KeyError for a type without a name.
+    The same arrays and text always give the same bytes. ``by_name``: the keys of the header are in alphabetical order, as in models;
+    otherwise in the order of the arrays in the file. Raises KeyError for a type that the format does not have.
     """
-    laid = sorted(arrays.items(), key=lambda item: (_RANK[item[1].dtype.str], item[0]))
-    table: JsonObject = {"__metadata__": dict(text)} if text else {}
+    ordered = sorted(arrays.items(), key=lambda item: (_RANK[item[1].dtype.str], item[0]))
+    header: JsonObject = {"__metadata__": dict(text)} if text else {}
     end = 0
-    for name, array in laid:
+    for name, array in ordered:
         start, end = end, end + array.nbytes
-        table[name] = {"dtype": TYPES[array.dtype.str], "shape": list(array.shape), "data_offsets": [start, end]}
-    head = json.dumps(table, sort_keys=by_name, separators=(",", ":"), ensure_ascii=False).encode()
-    head += b" " * (-len(head) % ALIGNMENT)
-    yield len(head).to_bytes(8, "little") + head
-    yield from (array.reshape(-1).view(np.uint8) for _, array in laid if array.size)
+        header[name] = {"dtype": TYPES[array.dtype.str], "shape": list(array.shape), "data_offsets": [start, end]}
+    text_of_header = json.dumps(header, sort_keys=by_name, separators=(",", ":"), ensure_ascii=False).encode()
+    text_of_header += b" " * (-len(text_of_header) % ALIGNMENT)
+    yield len(text_of_header).to_bytes(8, "little") + text_of_header
+    yield from (array.reshape(-1).view(np.uint8) for _, array in ordered if array.size)
 
 
 class Container(Protocol):
-    """A file that is open (``safetensors.safe_open``). Arrays stay in it until they are asked for."""
+    """An open file (``safetensors.safe_open``). An array is read when it is requested."""
 
     def metadata(self) -> dict[str, str] | None:
-        """Return the text; None where there is none."""
+        """Return the text by name; None if there is none."""
         ...
 
     def keys(self) -> list[str]:
@@ -71,20 +70,20 @@ class Container(Protocol):
         ...
 
     def get_tensor(self, name: str) -> Array:
-        """Return an array, a copy of what is in the file."""
+        """Read an array."""
         ...
 
 
 @contextmanager
 def open_container(path: Path, refuse: Callable[[str], StreamSVMError]) -> Iterator[Container]:
-    """Open a file to read from. Whatever foreign bytes make a parser raise inside becomes ``refuse(why)``."""
+    """Open a file for reading. Every error that damaged or foreign bytes cause inside the context becomes ``refuse(reason)``."""
     from safetensors import safe_open
 
     try:
         with open(open_regular(path, follow=True), "rb") as start:
-            too_large = int.from_bytes(start.read(8), "little") > LARGEST_TABLE
+            too_large = int.from_bytes(start.read(8), "little") > MAX_HEADER_BYTES
         if too_large:
-            raise refuse("its header is too large")  # noqa: TRY301 (what is raised inside is kept as it is)
+            raise refuse("its header is too large")  # noqa: TRY301 (raised unchanged below)
         with safe_open(path, framework="np") as file:
             yield file
     except StreamSVMError:

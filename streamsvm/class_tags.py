@@ -1,7 +1,7 @@
-"""Tags of the classes that checkpoints hold.
+"""Tags of classes whose instances are saved in checkpoints.
 
-A checkpoint names a class by its tag and never by the module that defines it, so that a class can be renamed or moved. Give a
-class that means something else a new tag.
+A checkpoint names a class by its tag and not by its module, so that a class can be renamed or moved. If the meaning of a class changes, it
+needs a new tag.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _TAGS: dict[type, str] = {}
 
 
 def saved_as(tag: str) -> Callable[[K], K]:
-    """A class decorator: instances of this dataclass or named tuple are saved in checkpoints under ``tag``.
+    """Class decorator: save instances of this dataclass or named tuple in checkpoints under ``tag``.
 
-    Raises ValueError when another class has the tag.
+    Raises ValueError if another class has this tag.
     """
 
     def register(kind: K) -> K:
@@ -31,10 +31,10 @@ def saved_as(tag: str) -> Callable[[K], K]:
 
 
 def class_of(tag: str) -> type:
-    """Return the class saved under ``tag``. Raises KeyError for one that no loaded module has declared."""
+    """Return the class with this tag. Raises KeyError if no imported module declares it."""
     return _CLASSES[tag]
 
 
 def tag_of(kind: type) -> str | None:
-    """The tag a class is saved under; None for one that a checkpoint cannot hold."""
+    """Return the tag of a class; None if its instances cannot be saved in checkpoints."""
     return _TAGS.get(kind)

@@ -1,12 +1,13 @@
-"""The only module that writes files. What a call has acknowledged survives a kill and a power cut.
+"""Durable writes: the only module that writes files. Data survives a kill and a power cut once the function has returned.
 
-``write_file`` replaces a whole file atomically. A large output consists of many files written with ``write_part``, which
-are not durable and to which nothing may refer yet; ``sync`` makes them durable, and a last ``write_file`` of a manifest that names
-them is the commit. ``append_line`` is for journals, ``open_log`` for event logs, ``open_state`` for files that change in place.
-Everything unfinished beside an output NAME is called ``.NAME.*.partial``, so that the next writer of NAME, who holds its lock
-(``locks``), knows which files belong to nobody: ``restore_replaced`` and ``sweep_beside`` restore or remove them.
+``write_file`` replaces a whole file atomically. A large output consists of many files written with ``write_part``, which are not durable
+and to which nothing may refer yet; ``sync`` makes them durable, and ``write_file`` of the manifest that names them commits the output.
+``append_line`` is for journals, ``open_log`` for event logs, ``open_state`` for files that change in place.
 
-Every writer reports its steps to ``observe``, where tests kill the process, fail a write or record the order of steps.
+Unfinished files beside an output NAME are called ``.NAME.*.partial``. The next writer of NAME, which holds its lock (``locks``), removes
+those of killed writers (``sweep_beside``), and puts back an output that was being replaced (``restore_replaced``).
+
+Every writer reports its steps to ``observe``. Tests use it to kill the process, to let a write fail, and to record the order of steps.
 ``STREAMSVM_FAULT=kill@N`` kills the process at step N.
 """
 
@@ -53,18 +54,18 @@ def _kill_at_step(at: int) -> Callable[..., None]:
 
 _FAULT = os.environ.get("STREAMSVM_FAULT", "")
 observe: Callable[..., None] | None = _kill_at_step(int(_FAULT[5:])) if _FAULT.startswith("kill@") else None
-"""Called with (step, path, other path) after each step of a writer; None outside tests of faults."""
+"""Called with the name of the step and its paths after each step of a writer; None except in tests of faults."""
 
 
 def step(done: str, *paths: Path) -> None:
-    """Report a finished step to the observer."""
+    """Report a finished step to ``observe``."""
     if observe is not None:
         observe(done, *paths)
 
 
 @contextmanager
 def explain_errors(action: str, path: Path | str) -> Iterator[None]:
-    """Turn an OSError into a StorageError (ExistsError) that names the action and the file."""
+    """Convert an OSError raised inside to a StorageError or ExistsError that names the action and the file."""
     try:
         yield
     except FileExistsError as error:
@@ -84,7 +85,7 @@ def explain_errors(action: str, path: Path | str) -> Iterator[None]:
 PARTIAL = ".partial"
 """Suffix of an unfinished output."""
 SYNC_FILE_RANGE_WRITE = 2
-"""Flag of ``sync_file_range`` (Linux): start writing dirty pages, do not wait."""
+"""Flag of ``sync_file_range`` (Linux): start to write dirty pages, without waiting."""
 
 
 def write_file(path: Path, *pieces: BytesLike) -> None:
@@ -113,7 +114,7 @@ def write_stream(path: Path, pieces: Iterable[BytesLike]) -> None:
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return an unused name beside an output, which ``sweep_beside`` removes if it is left."""
+    """Return an unused name beside an output; ``sweep_beside`` removes the file if the writer is killed."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
 
 
@@ -129,7 +130,7 @@ def write_part(path: Path, *pieces: BytesLike) -> None:
 
 
 def append_line(path: Path, line: str) -> None:
-    """Append a line to a journal, durably. A kill or a power cut can truncate only the last line, which readers skip."""
+    """Append a line to a journal, durably. A kill or a power cut can truncate only this line; readers skip a truncated line."""
     fresh = not path.exists()
     with explain_errors("writing", path):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o666)
@@ -144,7 +145,7 @@ def append_line(path: Path, line: str) -> None:
 
 
 def sync(paths: Iterable[Path]) -> None:
-    """Make parts and their directories durable. After a failed fsync the part must be written again."""
+    """Make files of ``write_part`` and their directories durable. After a failed fsync, the file must be written again."""
     directories = set()
     for path in paths:
         directories.add(path.parent)
@@ -161,7 +162,7 @@ def sync(paths: Iterable[Path]) -> None:
 
 
 def make_directory(path: Path, *, fresh: bool = False) -> None:
-    """Create a directory and its parents, durably. ``fresh``: it must not exist (ExistsError). Raises StorageError."""
+    """Create a directory and its parents, durably. Raises StorageError; with ``fresh``, ExistsError for an existing directory."""
     for parent in (path, *path.parents)[fresh:]:
         if parent.is_file():
             hint = "choose another path"
@@ -197,7 +198,7 @@ def _write_all(descriptor: int, pieces: Iterable[BytesLike], path: Path) -> None
 
 
 def _begin_to_sync(descriptor: int) -> None:
-    """Start writing a file back to disk, where the system can, so that ``sync`` waits less."""
+    """Start to write a file to disk, if the system supports it, so that ``sync`` waits less."""
     begin = getattr(_libc(), "sync_file_range", None)
     if begin is not None:
         begin(descriptor, ctypes.c_int64(0), ctypes.c_int64(0), SYNC_FILE_RANGE_WRITE)
@@ -212,11 +213,11 @@ def _libc() -> ctypes.CDLL:
 
 
 ASIDE = ".aside"
-"""Suffix of a complete output that is being replaced."""
+"""Suffix of the old output while it is being replaced."""
 RENAME_EXCHANGE = 2
 AT_FDCWD = -100
 NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP)
-"""Errors of file systems that cannot exchange two names."""
+"""Errors of file systems that do not support RENAME_EXCHANGE."""
 
 
 def rename(source: Path, target: Path) -> None:
@@ -230,8 +231,8 @@ def rename(source: Path, target: Path) -> None:
 def exchange(one: Path, other: Path) -> None:
     """Swap the names of two files or directories of one file system, durably.
 
-    This is atomic where the file system supports it. Elsewhere (NFS) ``other`` is renamed first, and ``restore_replaced``
-    renames it back if this process is killed between the steps.
+    The swap is atomic if the file system supports it. If not (NFS), ``other`` is renamed first, and ``restore_replaced`` renames it back
+    if this process is killed between the steps.
     """
     libc = ctypes.CDLL(None, use_errno=True)
     names = os.fsencode(one), os.fsencode(other)
@@ -385,7 +386,7 @@ class Log:
             self._file = open(path, "a", encoding="utf-8", buffering=1)  # noqa: SIM115  closed by ``__exit__``
 
     def write(self, line: str) -> None:
-        """Append a line with its line feed. It is in the file when this returns, but not yet durable."""
+        """Append a line that ends with a line feed. It is in the file when the function returns, but not durable."""
         with explain_errors("writing", self._path):
             self._file.write(line)
 
@@ -397,12 +398,12 @@ class Log:
             with explain_errors("writing", self._path):
                 self._file.close()
         except StorageError:
-            if kind is None:  # else what ended the job is the thing to say
+            if kind is None:  # otherwise the error that ended the job is raised
                 raise
 
 
 def open_log(path: Path) -> Log:
-    """Open a line-buffered text file to append events to. Raises StorageError."""
+    """Open an event log for appending. Raises StorageError."""
     return Log(path)
 
 
@@ -410,7 +411,7 @@ def open_log(path: Path) -> Log:
 
 
 NPY_PADDING = 128
-"""Extra bytes of padding (two blocks of the format) that mark the header of a .npy file of ours."""
+"""Extra bytes of padding (two blocks of the format) by which the .npy files of this package are recognized."""
 
 
 def npy_header(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
@@ -429,7 +430,7 @@ def npy_header(dtype: DTypeLike, shape: tuple[int, ...]) -> bytes:
 
 
 def is_npy_of_ours(head: bytes) -> bool:
-    """Return whether a file that begins with ``head`` was written with ``npy_header``."""
+    """Return whether a file that begins with the bytes ``head`` was written with ``npy_header``."""
     length = int.from_bytes(head[8:10], "little")
     header = head[10 : 10 + length]
     return head.startswith(b"\x93NUMPY\x01\x00") and len(header) - len(header.rstrip()) > NPY_PADDING

@@ -1,7 +1,7 @@
-"""The errors a user can meet: each says what, where, expected and found, and what to do next.
+"""The errors for users, their codes and exit codes, and the escaping of text for a terminal.
 
-Every error carries a short code (``E-CRC``) and the exit code of the command line; the table is section 2 of the
-reliability program. Anything that is not a ``StreamSVMError`` is a bug of ours and exits 1.
+A message says what is wrong, where, what was expected and what was found; ``hint`` says what to do next. Every error has a short code
+(``E-CRC``) and an exit code for the command line. An exception that is not a ``StreamSVMError`` is a bug in this package and exits with 1.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import errno
 import re
 
 _UNSAFE = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-"""Control characters, what turns the direction of writing, and bytes of names that are not UTF-8."""
+"""Control characters, characters that change the direction of writing, and surrogates for bytes that are not UTF-8 (PEP 383)."""
 
 
 class StreamSVMError(Exception):
-    """The root of all errors a user can meet.
+    """Base class of all errors for users.
 
-    ``code`` names the kind, ``exit_code`` is what the process returns, ``hint`` is the next step.
+    ``code``: the kind of the error. ``exit_code``: the exit code of the command line. ``hint``: what to do next.
 
     Examples
     --------
@@ -40,14 +40,14 @@ class StreamSVMError(Exception):
         return f"error[{self.code}]: {self.message}" + (f"\nhint: {self.hint}" if self.hint else "")
 
     def format_for_terminal(self) -> str:
-        """Return the text for a terminal: names and labels in it cannot move its cursor or look like another line."""
+        """Return the message and the hint with control characters escaped, so that names in them cannot move the cursor or imitate a line."""
         return f"error[{self.code}]: {printable(self.message)}" + (
             f"\nhint: {printable(self.hint)}" if self.hint else ""
         )
 
 
 class DefectError(StreamSVMError):
-    """Something that cannot be right came out: nothing is written, and it is ours to mend.
+    """A result contradicts itself, which is a bug in this package; nothing was written.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class DefectError(StreamSVMError):
 
 
 class UsageError(StreamSVMError):
-    """The request itself is wrong: an option, a name, a combination.
+    """The request is wrong: an option, a name or a combination of options.
 
     Examples
     --------
@@ -75,7 +75,7 @@ class UsageError(StreamSVMError):
 
 
 class DataError(StreamSVMError):
-    """The data is wrong: it does not parse, does not match its checksum, has no usable labels.
+    """The data is wrong: it cannot be parsed, does not match its checksum, or has no usable labels.
 
     Examples
     --------
@@ -120,7 +120,7 @@ class ClusterError(StreamSVMError):
 
 
 class ExistsError(StreamSVMError):
-    """The output exists already, or somebody else is writing it.
+    """The output exists already, or another process is writing it.
 
     Examples
     --------
@@ -136,7 +136,7 @@ class ExistsError(StreamSVMError):
 
 
 class StorageError(StreamSVMError):
-    """The operating system refused a read or a write; the disk is full.
+    """A read or a write failed, for example because the disk is full.
 
     Examples
     --------
@@ -149,7 +149,7 @@ class StorageError(StreamSVMError):
 
 
 class InterruptedRun(StreamSVMError):
-    """The run was stopped from outside; what was saved is said in the message.
+    """The run was interrupted by a signal; the message says what was saved.
 
     Examples
     --------
@@ -163,7 +163,7 @@ class InterruptedRun(StreamSVMError):
 
 
 class UncertifiedError(StreamSVMError):
-    """A fit ended without the certificate or the probabilities that were asked for, and ``strict`` was; the model is written all the same.
+    """With ``strict``, a fit ended without the requested certificate or probabilities; the model was written nevertheless.
 
     Examples
     --------
@@ -179,7 +179,7 @@ class UncertifiedError(StreamSVMError):
 
 
 class SecurityError(StreamSVMError):
-    """A file asks for something data must not ask for.
+    """A file requests something that data must not request, such as code to be loaded.
 
     Examples
     --------
@@ -192,7 +192,7 @@ class SecurityError(StreamSVMError):
 
 
 class ConfigError(StreamSVMError):
-    """The settings contradict each other, or what is being resumed.
+    """The settings contradict each other, or those of the run to be resumed.
 
     Examples
     --------
@@ -205,7 +205,7 @@ class ConfigError(StreamSVMError):
 
 
 class BudgetError(ConfigError):
-    """The job does not fit the memory it was given; said before the first read.
+    """The job does not fit in its memory limit; raised before any row is read.
 
     Examples
     --------
@@ -220,38 +220,39 @@ class BudgetError(ConfigError):
 
 
 class StreamSVMWarning(UserWarning):
-    """What a program has to know before it uses a result: the command line prints it after 'warning:'.
+    """A fact to know before using a result; the command line prints it after 'warning:'.
 
     Examples
     --------
     >>> import warnings
-    >>> warnings.simplefilter("error", sv.StreamSVMWarning)  # what is said in passing ends a program
+    >>> warnings.simplefilter("error", sv.StreamSVMWarning)  # a warning becomes an error
     """
 
 
 def printable(text: str) -> str:
-    r"""Text that may hold names, labels and cells of files, safe for a terminal: what is no character is escaped.
+    r"""Return text with control characters, direction marks and undecodable bytes escaped, so that it is safe for a terminal.
 
-    Every line that is printed goes through it (``cli.show.say``). A byte that is not UTF-8 is shown as it is: ``\xff``.
+    Every printed line passes through this function (``cli.show.say``), since it may contain names, labels and cells of files. A byte
+    that is not UTF-8 is shown as ``\xff``.
     """
     return _UNSAFE.sub(_escape, text)
 
 
-def _escape(found: re.Match[str]) -> str:
-    code = ord(found[0])
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that was no character: PEP 383
+def _escape(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8 (PEP 383)
         code -= 0xDC00
     return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def quote(text: object, limit: int = 80) -> str:
-    """Return text from outside in a form that is safe to print: escaped, and cut at ``limit`` characters."""
-    shown = ascii(text)
-    return shown if len(shown) <= limit else shown[: limit - 4] + "...'"
+    """Return text of a user or a file in quotes, escaped to ASCII, and cut at ``limit`` characters."""
+    quoted = ascii(text)
+    return quoted if len(quoted) <= limit else quoted[: limit - 4] + "...'"
 
 
 def translate_error(error: BaseException) -> StreamSVMError | None:
-    """Return the error as one of ours; None where it is a defect."""
+    """Return the StreamSVMError for an exception; None for an exception that only a bug can cause."""
     if isinstance(error, StreamSVMError):
         return error
     if isinstance(error, MemoryError):
@@ -267,7 +268,7 @@ def translate_error(error: BaseException) -> StreamSVMError | None:
 
 
 def _translate_system_error(error: OSError) -> StorageError:
-    """Return an error of the operating system as one of ours."""
+    """Return the StorageError for an error of the operating system."""
     where = f"{error.filename}: " if error.filename else ""
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return StorageError(f"{where}{error.strerror}", hint="free space and run the command again", code="E-NOSPACE")

@@ -1,7 +1,7 @@
-"""Looking at inputs and opening files that somebody else may have put there: only regular ones, never waiting, sizes before contents.
+"""Check and open input files: URLs, pipes, devices and files that are too large are refused before anything is read.
 
-A URL is no path: every place that takes a path from a user calls ``refuse_url``. A FIFO where a file should be makes ``open`` wait
-for ever, a device has no end, and a sparse file is as large as its owner likes. Each is refused here before a byte of it is read.
+Opening a pipe could wait forever, a device has no end, and a sparse file can have any size. Every function that takes a path from a user
+calls ``refuse_url``.
 """
 
 from __future__ import annotations
@@ -14,23 +14,20 @@ from pathlib import Path
 
 from streamsvm.errors import DataError, StorageError, UsageError, quote
 
-KINDS = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
-
+FILE_TYPES = {stat.S_IFIFO: "a pipe", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device", stat.S_IFSOCK: "a socket"}
 HINT = "put the file itself there"
-
-
 LOCAL_SCHEME = "file"
 REMOTE_SCHEME = re.compile(
     "abfss?|adl|az|azure|cos|dbfs|ftps?|gcs|gs|hdfs|hf|https?|lakefs|memory|minio|oci|oss|s3[an]?|sftp|smb|ssh|swift|viewfs|"
     "wasbs?|webdavs?|webhdfs"
 )
-"""Schemes that are no name of a local folder, even where only one slash follows, as in a URL that ``Path`` shortened."""
+"""Schemes that are taken for a URL even if only one slash follows, as in a URL that was converted to a ``Path``."""
 SCHEME = re.compile(r"(?:[A-Za-z][\w+.-]*::)*([A-Za-z][\w+.-]+):/")
-"""How a URL begins, also one of several joined as fsspec does it, 'simplecache::s3://bucket/table.parquet'."""
+"""The beginning of a URL, also of a chained one of fsspec: 'simplecache::s3://bucket/table.parquet'."""
 
 
 def refuse_url(path: object) -> None:
-    """Raise UsageError where the name of a file or folder is a URL; ``Path`` objects lack one of its two slashes."""
+    """Raise UsageError if the path of a file or folder is a URL; in a ``Path`` object, a URL has lost one of its two slashes."""
     text = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(text, str) or ":" not in text:
         return
@@ -52,21 +49,21 @@ def refuse_url(path: object) -> None:
 
 
 def what_is(mode: int) -> str:
-    """Return what people call a file with this ``st_mode`` that is not a regular one."""
-    return KINDS.get(stat.S_IFMT(mode), "not a file")
+    """Return the type of a file that is not regular, in words, from its ``st_mode``."""
+    return FILE_TYPES.get(stat.S_IFMT(mode), "not a file")
 
 
 ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG)
-"""What the system says where nothing is, or can be."""
+"""Errors for a path at which nothing exists or can exist."""
 
 
 def is_there(path: Path) -> bool:
-    """Return whether an input is there; nothing is where nothing can be called so. Raises StorageError as ``is_file`` does."""
+    """Return whether an input exists; False for a name that no file can have. Raises StorageError as ``is_file`` does."""
     return _mode(path) is not None
 
 
 def is_file(path: Path) -> bool:
-    """Return whether an input is a regular file. Raises StorageError where that cannot be seen: a folder nobody may search."""
+    """Return whether an input is a regular file. Raises StorageError if it cannot be examined, for example in a folder without permission."""
     return stat.S_ISREG(_mode(path) or 0)
 
 
@@ -76,11 +73,11 @@ def is_folder(path: Path) -> bool:
 
 
 def _mode(path: Path) -> int | None:
-    """The ``st_mode`` of what is there, through links; None where nothing is. Raises UsageError for a URL."""
+    """Return the ``st_mode`` of a path, following links; None if nothing exists there. Raises UsageError for a URL, StorageError."""
     refuse_url(path)
     try:
         return os.stat(path).st_mode
-    except ValueError:  # a NUL, or what is no character
+    except ValueError:  # a NUL, or a character that cannot be encoded
         return None
     except OSError as error:
         if error.errno in ABSENT:
@@ -90,9 +87,9 @@ def _mode(path: Path) -> int | None:
 
 
 def open_regular(path: Path | str, *, follow: bool = False) -> int:
-    """Open a regular file for reading and return its descriptor; ``follow``: through a link, too.
+    """Open a regular file for reading and return its descriptor. ``follow``: accept a link to a regular file.
 
-    Raises OSError as ``os.open`` does, DataError E-FILE for everything that is not a regular file, UsageError for a URL.
+    Raises OSError as ``os.open`` does, DataError E-FILE for anything that is not a regular file, UsageError for a URL.
     """
     refuse_url(path)
     try:
@@ -109,13 +106,13 @@ def open_regular(path: Path | str, *, follow: bool = False) -> int:
 
 
 def read_whole(path: Path, limit: int, *, follow: bool = False) -> bytes:
-    """Return what is in a file of at most ``limit`` bytes.
+    """Return the content of a file of at most ``limit`` bytes.
 
-    Raises OSError, DataError E-FILE, and E-LIMIT for a larger one, of which nothing is read.
+    Raises OSError, DataError E-FILE, and DataError E-LIMIT for a larger file, which is not read.
     """
     with open(open_regular(path, follow=follow), "rb") as file:
         size = os.fstat(file.fileno()).st_size
         if size > limit:
-            found = f"{path} has {size} bytes, {limit} are the most such a file can have"
-            raise DataError(found, code="E-LIMIT", hint="restore the file, or make it again")
-        return file.read(size)  # not ``limit``: a buffer of that size would be made first
+            message = f"{path} has {size} bytes, {limit} are the most such a file can have"
+            raise DataError(message, code="E-LIMIT", hint="restore the file, or make it again")
+        return file.read(size)  # ``read(limit)`` would allocate ``limit`` bytes

@@ -1,12 +1,12 @@
-"""Mercer kernels: records of plain functions that the compiled passes call, too.
+"""Kernels: records of plain functions, which the compiled passes call as well.
 
-``similarity`` is a function of x.z, ||x||^2 and ||z||^2, so that a block of kernel values is one matrix product and one
-pass over the result. A kernel of the city-block distance is given |x - z|_1 in place of the product and ignores the
-norms; ``city_block`` says which it is. ``types.Kernel`` says what each function is to be.
+``similarity`` is a function of x.z, ||x||^2 and ||z||^2, so that a block of kernel values takes one matrix product and one pass over the
+result. For a kernel of the city-block distance (``city_block``) the first argument is |x - z|_1, and the norms are ignored. ``types.Kernel``
+documents what each function returns.
 
-A record needs a field: numba cannot pass an empty one. The arithmetic keeps the type it is given (no literal 2.0), so
-that in a pass over float32 it stays in float32; for the same reason the functions below are replaced there by compiled
-ones (``compute/kernel_values/elementary.py``).
+A record needs at least one field, since numba cannot pass an empty one. The formulas contain no float64 literals such as 2.0, so that
+compiled passes over float32 compute in float32; for the same reason these passes replace the elementary functions below by compiled ones
+(``compute/kernel_values/elementary.py``).
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ def tanh(x: float) -> float:
 
 
 def expm1_capped(x: float) -> float:
-    """Return e^x - 1, at most 1: the relative error of exp whose exponent is off by x."""
+    """Return min(e^x - 1, 1): a bound of the relative error of exp if its exponent has the error x."""
     return math.expm1(x) if x < 0.69 else 1.0
 
 
 def power_or_inf(x: float, degree: float) -> float:
-    """Return x^degree for x >= 0; infinity where that is too large for a float64."""
+    """Return x^degree for x >= 0, and infinity if it overflows a float64."""
     try:
         return float(x**degree)
     except OverflowError:
@@ -61,12 +61,12 @@ def power_or_inf(x: float, degree: float) -> float:
 
 
 VALUE_ROUNDOFFS = 8.0
-"""Error, in unit roundoffs, that exp, tanh, a width rounded to float32 and the products around them add to a value of at most 1."""
+"""Error of a kernel value of at most 1, in unit roundoffs, from exp or tanh, from rounding gamma to float32 and from the products."""
 
 
 @saved_as("kernel.rbf")
 class RBF(NamedTuple):
-    """exp(-gamma ||x - z||^2). The distance is clipped: by rounding it can come out below 0."""
+    """exp(-gamma ||x - z||^2). The squared distance is clipped at 0, since rounding can make it negative."""
 
     gamma: Gamma = 1.0
 
@@ -131,7 +131,7 @@ class Laplacian(NamedTuple):
 
 @saved_as("kernel.polynomial")
 class Polynomial(NamedTuple):
-    """(gamma x.z + coef0)^degree, degree a whole number; positive semidefinite where coef0 >= 0."""
+    """(gamma x.z + coef0)^degree for a whole number degree; positive semidefinite if gamma >= 0 and coef0 >= 0."""
 
     gamma: Gamma = 1.0
     coef0: Coef0 = 1.0
@@ -147,7 +147,7 @@ class Polynomial(NamedTuple):
         return False
 
     def positive_semidefinite(self) -> bool:
-        """A sum of products of positive semidefinite kernels is one."""
+        """Return gamma >= 0 and coef0 >= 0: then the kernel is a sum of products of positive semidefinite kernels."""
         return self.gamma >= 0.0 and self.coef0 >= 0.0
 
     def largest(self, reach: Reach) -> float:
@@ -169,7 +169,7 @@ class Polynomial(NamedTuple):
 
 @saved_as("kernel.sigmoid")
 class Sigmoid(NamedTuple):
-    """tanh(gamma x.z + coef0). Not a Mercer kernel for every choice: its Gram matrix can be indefinite."""
+    """tanh(gamma x.z + coef0). The Gram matrix can be indefinite, so that it is not a Mercer kernel for all parameters."""
 
     gamma: Gamma = 1.0
     coef0: Coef0 = 0.0
@@ -232,7 +232,7 @@ class Linear(NamedTuple):
 
     @property
     def gamma(self) -> None:
-        """A linear kernel has no width."""
+        """None: a linear kernel has no width."""
         return None
 
 

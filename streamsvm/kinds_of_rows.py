@@ -1,7 +1,7 @@
-"""What kind of rows an object of a program is: ``kind_of`` alone decides it, for commands, estimators and models.
+"""The kinds of objects that can be passed as rows: arrays, data frames, Arrow streams, files. ``kind_of`` returns the kind of an object.
 
-An object is asked what it has, not of which class it is: so no package has to be there, nor be imported, whose objects
-nobody gave. What is asked for is written down as protocols.
+Kinds are recognized by the attributes and methods of an object, which are declared here as protocols, and not by its class. So no package
+has to be installed or imported only to recognize its objects.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import Any, Protocol, runtime_checkable
 from streamsvm.errors import UsageError
 
 ON_DISK = ("h5py", "zarr")
-"""Packages whose arrays are read in slices and never put together."""
+"""Packages whose arrays are on disk; they are read in slices and never as a whole."""
 STORED_TABLES = {
     "deltalake": ("to_pyarrow_dataset",),
     "pyiceberg": ("scan", "to_arrow_batch_reader"),
     "lance": ("to_batches",),
     "datasets": ("iter",),
 }
-"""By package, the method of its tables that gives their rows; the packages are not imported."""
+"""The methods, by package, that return the rows of its tables; the packages are not imported."""
 UNREADABLE = {
     "pyspark": "write them, X.write.parquet('rows'), and name the files: 'rows/*.parquet'",
     "ray": "write them, X.write_parquet('rows'), and name the files: 'rows/*.parquet'",
@@ -29,44 +29,44 @@ UNREADABLE = {
     "numpy": "give it two dimensions, (rows, columns): X.reshape(-1, 1) for one column",
     "builtins": "give rows as an array, np.asarray(X), or name files",
 }
-"""By package, what to do with rows that are not read as they are."""
+"""Hints, by package, for rows of a kind that cannot be read directly."""
 
 
 class RowKind(Enum):
-    """Kinds of rows, by how they are read."""
+    """Kinds of rows; each is read in another way."""
 
     FILES = auto()
-    """Names of files, of directories, or of a store; also None."""
+    """Paths of files, of directories or of a store; also None."""
     ARRAY = auto()
-    """Numbers in memory, (n, d): of numpy, scipy.sparse, or anything that gives rows by their numbers."""
+    """A numeric array in memory, (n, d): of numpy, scipy.sparse, or any object whose rows can be indexed."""
     DISK_ARRAY = auto()
     """An array of h5py or Zarr."""
     ANNOTATED = auto()
-    """A matrix with what is said of its rows and columns (AnnData): ``X.X``, ``X.obs``, ``X.var_names``."""
+    """An annotated matrix (AnnData): the values ``X.X``, with tables ``X.obs`` about its rows and ``X.var`` about its columns."""
     FRAME = auto()
-    """A table in memory that can be read again and again: a data frame of pandas or polars, a table of pyarrow."""
+    """A table in memory: a data frame of pandas or polars, or a table of pyarrow. It can be read several times."""
     STREAM = auto()
-    """A table that gives record batches by the Arrow PyCapsule interface, perhaps once."""
+    """A table that provides record batches through the Arrow PyCapsule interface, possibly only once."""
     DATASET = auto()
     """A dataset or a scanner of pyarrow."""
     LAZY_FRAME = auto()
-    """A frame of polars that was not computed: it has no stream."""
+    """A LazyFrame of polars, which has no Arrow stream."""
     STORED_TABLE = auto()
-    """A table of Delta Lake, Iceberg, Lance or Hugging Face, which lies in files of its own."""
+    """A table of Delta Lake, Iceberg, Lance or Hugging Face datasets, stored in files that these packages read."""
     DASK_ARRAY = auto()
     DASK_FRAME = auto()
     OTHER = auto()
-    """Nothing that rows can be read from."""
+    """Any other object; rows cannot be read from it."""
 
 
 TABLES = frozenset({RowKind.FRAME, RowKind.STREAM, RowKind.DATASET, RowKind.LAZY_FRAME, RowKind.STORED_TABLE})
-"""Kinds that give record batches of Arrow."""
+"""Kinds that provide Arrow record batches."""
 ARRAYS = frozenset({RowKind.ARRAY, RowKind.DISK_ARRAY, RowKind.ANNOTATED})
-"""Kinds of which rows can be taken by their numbers."""
+"""Kinds whose rows can be indexed by number."""
 DASK = frozenset({RowKind.DASK_ARRAY, RowKind.DASK_FRAME})
-"""Kinds whose blocks are computed when they are asked for."""
+"""Kinds whose blocks are computed when they are read."""
 WITH_COLUMN_NAMES = TABLES | {RowKind.DASK_FRAME}
-"""Kinds whose columns are found by their names."""
+"""Kinds whose columns have names."""
 
 
 @runtime_checkable
@@ -74,20 +74,20 @@ class DaskCollection(Protocol):
     """A dask array or data frame."""
 
     def __dask_graph__(self) -> Any:
-        """Return the tasks that compute it."""
+        """Return the task graph."""
 
 
 @runtime_checkable
 class AnnotatedMatrix(Protocol):
-    """A matrix with what is said of its rows and columns (AnnData): ``X.X``, ``X.obs``, ``X.var_names``."""
+    """A matrix with tables about its rows and columns (AnnData)."""
 
     obs: Any
-    """A table of what is said of the rows."""
+    """The table about the rows."""
 
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """A table that gives record batches by the Arrow PyCapsule interface."""
+    """A table that provides record batches through the Arrow PyCapsule interface."""
 
     def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
         """Return a capsule of the stream."""
@@ -103,7 +103,7 @@ class RecordBatches(Protocol):
 
 @runtime_checkable
 class SunkFrame(Protocol):
-    """A frame of polars that writes its rows itself."""
+    """A LazyFrame of polars, which can write its rows to a file as they are computed."""
 
     def sink_parquet(self, path: Any) -> Any:
         """Write the rows to a file."""
@@ -111,48 +111,47 @@ class SunkFrame(Protocol):
 
 @runtime_checkable
 class FrameInBatches(Protocol):
-    """A lazy frame of a polars that gives its rows as they are computed."""
+    """A LazyFrame of a recent polars, which provides its rows in batches as they are computed."""
 
     collect_batches: Callable[..., Any]
-    """Returns frames of so many rows each (``chunk_size``), in order if that is asked for (``maintain_order``)."""
+    """Returns frames of ``chunk_size`` rows each, in order with ``maintain_order``."""
 
 
 @runtime_checkable
 class Relation(Protocol):
-    """A relation of DuckDB, whose stream is of a result that is all there; its record batches are made as they are asked for."""
+    """A relation of DuckDB. Its reader computes record batches one by one; its Arrow stream would first compute the whole result."""
 
     columns: Any
     """The names of its columns."""
 
     to_arrow_reader: Callable[[int], Any]
-    """Returns its record batches, of so many rows."""
+    """Takes the number of rows of a batch; returns a reader of record batches."""
 
 
 @runtime_checkable
 class FormerRelation(Protocol):
-    """A relation of an earlier DuckDB."""
+    """A relation of an older DuckDB."""
 
     columns: Any
     """The names of its columns."""
 
     fetch_arrow_reader: Callable[[int], Any]
-    """Returns its record batches, of so many rows."""
+    """Takes the number of rows of a batch; returns a reader of record batches."""
 
 
 @runtime_checkable
 class Shaped(Protocol):
-    """An array of which rows can be taken."""
+    """An array with a shape, whose rows can be indexed."""
 
     shape: Any
-    """Rows and columns."""
 
     def __getitem__(self, rows: Any) -> Any:
-        """Return some rows."""
+        """Return the rows with these indices."""
 
 
 @runtime_checkable
 class SparseMatrix(Protocol):
-    """A matrix that knows how many of its entries are stored."""
+    """A sparse matrix."""
 
     nnz: int
     """The number of stored entries."""
@@ -163,7 +162,7 @@ class Chunked(Protocol):
     """An array on disk that is stored in chunks."""
 
     chunks: Any
-    """The rows and columns of one; None where it lies there as a whole."""
+    """The shape of a chunk; None if the array is not chunked."""
 
 
 @runtime_checkable
@@ -171,15 +170,14 @@ class NamedColumns(Protocol):
     """A table whose columns have names."""
 
     columns: Any
-    """The names."""
 
 
 @runtime_checkable
 class FrameInMemory(Protocol):
-    """A data frame that is there as a whole: of pandas or polars."""
+    """A data frame of pandas or polars in memory."""
 
     def to_numpy(self) -> Any:
-        """Return it as an array."""
+        """Return the values as an array."""
 
 
 @runtime_checkable
@@ -187,23 +185,22 @@ class TypedColumns(Protocol):
     """A table whose columns have types."""
 
     dtypes: Iterable[Any]
-    """The types."""
 
 
 @runtime_checkable
 class PolarsType(Protocol):
-    """The type of a column of polars."""
+    """The type of a column in polars."""
 
     def is_numeric(self) -> bool:
-        """Return whether it is one of numbers."""
+        """Return whether the values are numbers."""
 
 
 @runtime_checkable
 class NumpyType(Protocol):
-    """The type of a column of pandas or numpy."""
+    """The type of a column in pandas or numpy."""
 
     kind: str
-    """Its letter."""
+    """The letter of the type: f, i, u, b, O, ..."""
 
 
 def _are_names(X: Any) -> bool:
@@ -217,8 +214,8 @@ def _is_stored_table(X: Any) -> bool:
 
 
 def _is_table_in_memory(X: Any) -> bool:
-    there = isinstance(X, FrameInMemory) or package_of(X) == "pyarrow"
-    return there and isinstance(X, ArrowStream) and isinstance(X, NamedColumns)
+    in_memory = isinstance(X, FrameInMemory) or package_of(X) == "pyarrow"
+    return in_memory and isinstance(X, ArrowStream) and isinstance(X, NamedColumns)
 
 
 def _is_matrix(X: Any) -> bool:
@@ -239,16 +236,16 @@ _TESTS: tuple[tuple[RowKind, Callable[[Any], bool]], ...] = (
     (RowKind.DISK_ARRAY, lambda X: package_of(X) in ON_DISK and _is_matrix(X)),
     (RowKind.ARRAY, _is_matrix),
 )
-"""By kind, the test that its objects pass; the first that an object passes is its kind."""
+"""The test for each kind; the kind of an object is that of the first test which it passes."""
 
 
 def kind_of(X: object) -> RowKind:
-    """Return the kind of an object that stands for rows."""
+    """Return the kind of an object that was passed as rows."""
     return next((kind for kind, passes in _TESTS if passes(X)), RowKind.OTHER)
 
 
 def check_readable(X: object) -> None:
-    """Raise UsageError for an object that is neither rows nor names of files, with what to pass in its place."""
+    """Raise UsageError for an object from which rows cannot be read; the hint says what to pass instead."""
     if kind_of(X) is not RowKind.OTHER:
         return
     hint = "give a data frame, an Arrow table or reader, or an array; or write the rows to Parquet and name the file"
@@ -257,7 +254,7 @@ def check_readable(X: object) -> None:
 
 
 def needs_ingest(X: object) -> bool:
-    """Return whether X is anything but numbers in memory: a path, a table with other columns than numbers, an array on disk."""
+    """Return whether X has to be ingested before a fit: a path, a table with columns that are not numeric, or an array on disk."""
     kind = kind_of(X)
     if kind is RowKind.FILES:
         return isinstance(X, str | PathLike)
@@ -267,19 +264,19 @@ def needs_ingest(X: object) -> bool:
 
 
 def is_lazy(values: object) -> bool:
-    """Return whether labels or weights have to be computed before there are values: by dask, polars or DuckDB."""
+    """Return whether labels or weights are a query of dask, polars or DuckDB that has not been computed yet."""
     lazy = kind_of(values) in (*DASK, RowKind.LAZY_FRAME)
     return lazy or isinstance(values, Relation | FormerRelation)
 
 
 def is_frame(X: object) -> bool:
-    """Return whether X is a table whose columns have names: a data frame."""
+    """Return whether X is a data frame: a table whose columns have names."""
     return isinstance(X, NamedColumns)
 
 
 def is_numeric_frame(X: object) -> bool:
-    """Return whether X is a data frame in memory that is an array of numbers as it stands: of pandas or polars."""
-    # whether it is in memory is asked first: a lazy frame would have to work for its types
+    """Return whether X is a data frame of pandas or polars in memory whose columns are all numeric."""
+    # test first whether it is in memory: a lazy frame has to run part of its query to know its types
     return isinstance(X, FrameInMemory) and isinstance(X, TypedColumns) and all(map(_is_number_type, X.dtypes))
 
 

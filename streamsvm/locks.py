@@ -20,10 +20,11 @@ from streamsvm.errors import ExistsError
 
 @contextmanager
 def hold_lock(target: Path) -> Iterator[None]:
-    """Hold the lock of ``target``. Raises ExistsError E-LOCKED that names the process which holds it.
+    """Hold the lock of the output ``target`` inside the context.
 
-    This is a lock of the kernel on a file beside the target, in which its holder signs. An output that a killed writer had renamed
-    is restored. Raises ExistsError as well when a file of another program has the name of the lock.
+    The lock is a ``flock`` on a file beside the target, in which the holder writes its process, host and time. An output that a killed
+    writer was replacing is restored. Raises ExistsError E-LOCKED if another process holds the lock, which the message names, and
+    ExistsError if the lock file is a file of another program.
     """
     path = target.with_name(f".{target.name}.lock")
     make_directory(path.parent)
@@ -53,17 +54,19 @@ def _acquire(path: Path) -> int | None:
         except BlockingIOError:
             os.close(descriptor)
             return None
-        except OSError as error:  # a file system without locks: the signature in the file decides
+        except OSError as error:  # a file system without locks: the text in the file decides
             if error.errno not in (errno.ENOLCK, errno.ENOTSUP):
                 os.close(descriptor)
                 raise
             if _alive(path):
                 os.close(descriptor)
                 return None
-        if path.exists() and os.path.samestat(os.fstat(descriptor), path.stat()):  # not one just removed by its holder
+        if path.exists() and os.path.samestat(
+            os.fstat(descriptor), path.stat()
+        ):  # otherwise its holder has just removed it
             try:
                 _sign(descriptor)
-            except BaseException:  # the disk is full: an unsigned lock is not held
+            except BaseException:  # the disk is full: a lock without its text is not held
                 path.unlink(missing_ok=True)
                 os.close(descriptor)
                 raise
@@ -72,7 +75,7 @@ def _acquire(path: Path) -> int | None:
 
 
 def _is_lock(descriptor: int) -> bool:
-    """Return whether a file is a lock of ours: a signature, whole or truncated by a kill, or empty."""
+    """Return whether a file is a lock file of this package; its text may be truncated or missing after a kill."""
     text = os.pread(descriptor, 4096, 0) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b"?"
     return b'{"pid": '.startswith(text[:8]) and len(text) < 4096
 
@@ -104,7 +107,7 @@ def _holder(path: Path) -> str:
 
 
 def _alive(path: Path) -> bool:
-    """Return whether the process that signed a lock may still run; on another host it always may."""
+    """Return whether the process named in a lock may still run; a process on another host always counts as running."""
     found = _signature(path)
     if not found or found.get("host") != socket.gethostname():
         return bool(found)

@@ -1,9 +1,9 @@
-"""Decide whether a path can become an output, and recognize outputs of earlier runs.
+"""Check that the outputs of a job can be written, and recognize outputs of earlier runs.
 
-``--overwrite`` means "replace the output of an earlier run", never "delete whatever is there". An existing path is replaced
-only if it is recognized, by its content and never by its name alone, as an output of the same kind (``Kind``); a directory that
-holds a single file we do not write is not ours. Nothing that a job reads - the file itself under any name, a directory
-around it, something inside a store - is ever written to. Everything else is refused before the first row is read.
+``--overwrite`` replaces the output of an earlier run; it never deletes other files. An existing path is replaced only if its content shows
+that it is an output of the same kind (``Kind``); a directory with a single file that this package does not write is never replaced. A job
+never writes to its own inputs: to the file itself under any name, to a directory that contains it, or into a store. All of this is checked
+before the first row is read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from streamsvm.durable import explain_errors, is_npy_of_ours
 from streamsvm.errors import ExistsError, UsageError, quote
 from streamsvm.input_files import is_there, refuse_url
 
-ELSEWHERE = "choose another name"
-REPLACE = "choose another name, or pass --overwrite"
+OTHER_NAME_HINT = "choose another name"
+OVERWRITE_HINT = "choose another name, or pass --overwrite"
 STORES = ("manifest.json", "zarr.json", ".zgroup", ".zarray")
-"""Files that mark a directory as one input rather than a folder of several."""
+"""Files by which a directory is a store or an array, and so one input, rather than a folder of input files."""
 _Id = tuple[int, int]
 
 
@@ -37,41 +37,41 @@ class Output(NamedTuple):
 
     path: Path
     kind: Kind
-    """What it is, and so what it may replace."""
+    """What kind of output it is; only an output of this kind is replaced."""
     continues: bool = False
-    """Whether the job continues or adds to an earlier output of this kind, which may then exist without --overwrite."""
+    """Whether the job continues or extends an earlier output, which may then exist without --overwrite."""
 
 
 def claim(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *, overwrite: bool) -> None:
-    """Check, before hours of work, that a job can write all its outputs and that nothing else is lost.
+    """Check, before the job starts, that it can write all its outputs without destroying anything else.
 
-    ``inputs`` are the paths the job reads; None and missing paths are skipped. Raises ExistsError (exit code 73) for
-    what must not be replaced, UsageError for an impossible name or two outputs in one place, StorageError for a directory
-    that is missing or not writable.
+    ``inputs`` are the paths that the job reads; None and missing paths are skipped. Raises ExistsError (exit code 73) for a path that must
+    not be replaced, UsageError for an impossible name or two outputs at one path, StorageError for a directory that is missing or
+    not writable.
     """
     for output in outputs:
         _check_name(output.path)
     for one, other in combinations(outputs, 2):
-        places = Path(os.path.realpath(one.path)), Path(os.path.realpath(other.path))
-        if places[0].is_relative_to(places[1]) or places[1].is_relative_to(places[0]):
-            raise UsageError(f"{one.path} and {other.path} would be written to the same place", hint=ELSEWHERE)
-    read = _Inputs(inputs)
+        first, second = Path(os.path.realpath(one.path)), Path(os.path.realpath(other.path))
+        if first.is_relative_to(second) or second.is_relative_to(first):
+            raise UsageError(f"{one.path} and {other.path} would be written to the same place", hint=OTHER_NAME_HINT)
+    job_inputs = _Inputs(inputs)
     for output in outputs:
         _check_parent(output.path)
-        read.keep_apart(output.path)
+        job_inputs.check_unaffected_by(output.path)
         _check_outside_stores(output.path)
         _check_replaceable(output, overwrite=overwrite)
 
 
 def refuse_foreign(path: Path, kind: Kind) -> None:
-    """Raise ExistsError if the path exists and is not an output of this kind; an empty folder counts as free."""
+    """Raise ExistsError if the path exists and is not an output of this kind. An empty folder passes for a kind that is a folder."""
     if path.is_symlink():
         raise ExistsError(f"{path} is a symbolic link", hint="name its target, or remove the link")
     if not path.exists():
         return
-    found = kind.fault(path)
-    if found:
-        raise ExistsError(f"{path} exists and is not {kind.name}: {found}", hint=ELSEWHERE)
+    fault = kind.fault(path)
+    if fault:
+        raise ExistsError(f"{path} exists and is not {kind.name}: {fault}", hint=OTHER_NAME_HINT)
 
 
 def _check_replaceable(output: Output, *, overwrite: bool) -> None:
@@ -79,11 +79,11 @@ def _check_replaceable(output: Output, *, overwrite: bool) -> None:
     refuse_foreign(path, output.kind)
     empty = path.is_dir() and not any(path.iterdir())
     if path.exists() and not (overwrite or output.continues or empty):
-        raise ExistsError(f"{path} exists already", hint=REPLACE)
+        raise ExistsError(f"{path} exists already", hint=OVERWRITE_HINT)
 
 
 def output_path(name: Path | str) -> Path:
-    """Return the path of an output. Raises UsageError for names that can only be a directory: '.', '..', '/'."""
+    """Return the path of an output. Raises UsageError for '.', '..' and '/', which can only be directories."""
     path = Path(name)
     if path.name in ("", ".."):
         raise UsageError(f"{quote(str(name))} is not a name for an output", hint="name a file or folder in it")
@@ -97,17 +97,17 @@ def _check_name(path: Path) -> None:
         os.lstat(path)
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno != errno.ENAMETOOLONG:
-            return  # whether it can be written to is another question
+            return  # ``_check_parent`` checks whether it can be written
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise UsageError(f"{quote(str(path))} cannot be the name of a file: {reason}", hint=ELSEWHERE) from error
+        raise UsageError(f"{quote(str(path))} cannot be the name of a file: {reason}", hint=OTHER_NAME_HINT) from error
 
 
 def _check_outside_stores(path: Path) -> None:
-    """Raise ExistsError for a path inside a store, even one that the job does not read."""
-    place = Path(os.path.realpath(path.parent))
-    for above in (place, *place.parents):
+    """Raise ExistsError for a path inside any store, whether or not the job reads it."""
+    parent = Path(os.path.realpath(path.parent))
+    for above in (parent, *parent.parents):
         if is_store(above):
-            raise ExistsError(f"{path} lies inside the store {above}", hint=ELSEWHERE)
+            raise ExistsError(f"{path} lies inside the store {above}", hint=OTHER_NAME_HINT)
 
 
 def _check_parent(path: Path) -> None:
@@ -118,7 +118,7 @@ def _check_parent(path: Path) -> None:
 
 
 class _Inputs:
-    """The files a job reads and the directories around them, identified by device and inode because names can alias."""
+    """The files that a job reads and the directories that contain them, by device and inode, since a file can have several names."""
 
     def __init__(self, inputs: Iterable[Path | str | None]) -> None:
         self._files: dict[_Id, Path] = {}
@@ -126,48 +126,50 @@ class _Inputs:
         self._stores: dict[_Id, Path] = {}
         folders: dict[Path, Path] = {}
         for path in _existing_files(inputs):
-            found = _id(path)
-            if found is None:
+            input_id = _id(path)
+            if input_id is None:
                 continue
-            self._files[found] = path
+            self._files[input_id] = path
             if path.is_dir():
-                self._stores[found] = path
+                self._stores[input_id] = path
             folders.setdefault(path.parent, path)
         for folder, path in folders.items():
             for above in _ids_upward(folder):
                 self._above.setdefault(above, path)
 
-    def keep_apart(self, output: Path) -> None:
-        """Raise ExistsError when writing ``output`` would change something that is read."""
-        found = _id(output)
-        if found in self._files:
-            raise ExistsError(f"{output} is read by this job and cannot be its output", hint=ELSEWHERE)
-        if found in self._above:
-            raise ExistsError(f"{output} holds {self._above[found]}, which this job reads", hint=ELSEWHERE)
+    def check_unaffected_by(self, output: Path) -> None:
+        """Raise ExistsError if writing ``output`` would change an input."""
+        output_id = _id(output)
+        if output_id in self._files:
+            raise ExistsError(f"{output} is read by this job and cannot be its output", hint=OTHER_NAME_HINT)
+        if output_id in self._above:
+            raise ExistsError(f"{output} holds {self._above[output_id]}, which this job reads", hint=OTHER_NAME_HINT)
         for above in _ids_upward(output.parent):
             if above in self._stores:
-                raise ExistsError(f"{output} lies inside {self._stores[above]}, which this job reads", hint=ELSEWHERE)
+                raise ExistsError(
+                    f"{output} lies inside {self._stores[above]}, which this job reads", hint=OTHER_NAME_HINT
+                )
 
 
 def _id(path: Path) -> _Id | None:
-    """Return device and inode, through links; None where nothing exists."""
+    """Return device and inode of a path, following links; None if it does not exist."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except (OSError, ValueError):
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 def _ids_upward(directory: Path) -> Iterator[_Id]:
-    """Yield the identity of a directory and of all its parents."""
-    place = Path(os.path.realpath(directory))
-    for each in (place, *place.parents):
-        if (found := _id(each)) is not None:
-            yield found
+    """Yield device and inode of a directory and of all its parents."""
+    path = Path(os.path.realpath(directory))
+    for each in (path, *path.parents):
+        if (each_id := _id(each)) is not None:
+            yield each_id
 
 
 def _existing_files(inputs: Iterable[Path | str | None]) -> Iterator[Path]:
-    """Yield the inputs that exist; for a pattern its matches, for a folder the files in it."""
+    """Yield the inputs that exist; for a pattern its matches, and for a folder, unless it is one input, the files in it."""
     for name in inputs:
         if name is None or not str(name):
             continue
@@ -183,7 +185,7 @@ def _existing_files(inputs: Iterable[Path | str | None]) -> Iterator[Path]:
 
 
 class Kind(NamedTuple):
-    """A kind of output: its name in messages and a check whether an existing path is one."""
+    """A kind of output: its name in messages, and a function that recognizes it."""
 
     name: str
     fault: Callable[[Path], str]
@@ -191,7 +193,7 @@ class Kind(NamedTuple):
 
 
 def kind_by_header(name: str, header: bytes) -> Kind:
-    """Return the kind of files that begin with ``header``."""
+    """Return the kind of output that is a file beginning with ``header``."""
     return Kind(name, partial(header_fault, header=header))
 
 
@@ -247,7 +249,7 @@ def any_store_fault(path: Path) -> str:
 
 
 def is_store(directory: Path) -> bool:
-    """Return whether a directory is a committed store of ours."""
+    """Return whether a directory is a committed store."""
     return _is_manifest(head_of(directory / "manifest.json"))
 
 
@@ -258,7 +260,7 @@ def _is_manifest(head: bytes) -> bool:
 def run_fault(path: Path) -> str:
     """Return why a path is not the folder of a run; empty if it is.
 
-    A run is added to its folder and replaces only files of ours, so every file with one of our names must be ours.
+    A run writes its files into its folder beside others. So every file that has a name of a file of a run must be one.
     """
     fault = directory_fault(path)
     if fault or not any(path.iterdir()):
@@ -279,7 +281,7 @@ def run_fault(path: Path) -> str:
 
 
 def _is_of_run(path: Path) -> bool:
-    """Return whether a file is a record of a run, or the remainder of one that was killed."""
+    """Return whether a file was written by a run; it may be incomplete if the run was killed."""
     if path.is_symlink() or not path.is_file():
         return False
     head = head_of(path)
@@ -294,7 +296,7 @@ def search_fault(path: Path) -> str:
     if fault or not any(path.iterdir()):
         return fault
     marks = {"journal.json": {"key", "cells"}, "table.json": {"best", "scores"}}
-    ours = [name for name in marks if marks[name] <= json_object(head_of(path / name, LARGEST_JSON)).keys()]
+    ours = [name for name in marks if marks[name] <= json_object(head_of(path / name, MAX_JSON_BYTES)).keys()]
     if not ours and any(not name.startswith(".") for name in os.listdir(path)):
         return "it holds neither the table nor the journal of a search"
     return foreign_file_fault(path, _SEARCH)
@@ -309,7 +311,7 @@ _DECISIONS = re.compile(r"-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+)(?:,-?(?:\d+\.\d+|
 _LABELS, _VALUES = ("predicted_label", "prediction"), ("decision_", "probability_")
 """Column names of predicted labels and numbers, and prefixes of columns with a value for each class."""
 _FULL_PRECISION_CHARACTERS = 15
-"""Least characters of the longest number of a column written in full precision; other programs mostly round."""
+"""A column is taken for one of ours if its longest number has at least this many characters, since other programs mostly round."""
 
 
 def model_fault(path: Path) -> str:
@@ -317,7 +319,7 @@ def model_fault(path: Path) -> str:
     if not path.is_file():
         return "it is not a regular file"
     length = int.from_bytes(head_of(path, 8), "little")
-    if not 0 < length <= LARGEST_JSON:
+    if not 0 < length <= MAX_JSON_BYTES:
         return "it does not begin like one"
     metadata = json_object(head_of(path, 8 + length)[8:]).get("__metadata__")
     header = json_object(metadata.get("header", "")) if isinstance(metadata, dict) else {}
@@ -332,7 +334,7 @@ def header_fault(path: Path, header: bytes) -> str:
 
 
 def array_fault(path: Path) -> str:
-    """Return why a path is not an array of ours, recognized by the padding of its header (``durable.npy_header``)."""
+    """Return why a path is not an array that this package wrote, recognized by the padding of its header (``durable.npy_header``)."""
     if not path.is_file():
         return "it is not a regular file"
     return (
@@ -341,7 +343,7 @@ def array_fault(path: Path) -> str:
 
 
 def predictions_fault(path: Path) -> str:
-    """Return why a path is not a file of predictions of the format of its suffix; empty if it is."""
+    """Return why a path is not a file of predictions in the format of its suffix; empty if it is."""
     if path.suffix in (".npy", ".parquet"):
         return array_fault(path) if path.suffix == ".npy" else parquet_fault(path)
     if not path.is_file():
@@ -371,7 +373,7 @@ def _is_header(header: str) -> bool:
 
 
 def _is_column(lines: list[str]) -> bool:
-    """Return whether lines could be predictions without a header: labels of a few classes, numbers, or both."""
+    """Return whether lines can be predictions without a header: labels of a few classes, numbers, or both."""
     columns = list(zip(*csv.reader(lines), strict=False))
     labels = [column for column in columns if not all(map(_DECISIONS.fullmatch, column))]
     if len(columns) == 1 or not labels:
@@ -389,12 +391,12 @@ def _are_few(labels: tuple[str, ...]) -> bool:
 
 
 def pickle_fault(path: Path) -> str:
-    """Return why a path is not a pickle whose first object is of scikit-learn; empty if it is. Nothing in it is executed."""
+    """Return why a path is not a pickle of an object of scikit-learn; empty if it is. Nothing in it is executed."""
     return "" if re.match(_PICKLE, head_of(path, 64), re.DOTALL) else "its beginning is another"
 
 
 def skops_fault(path: Path) -> str:
-    """Return why a path is not a file of skops; empty if it is."""
+    """Return why a path is not a file that skops wrote; empty if it is."""
     ours = head_of(path, 4) == b"PK\x03\x04" and b"schema.json" in tail_of(path)
     return "" if ours else "it is none of skops"
 
@@ -422,22 +424,22 @@ PARTS = Kind("the parts of an unfinished output", parts_fault)
 # -- reading foreign files with care -----------------------------------------------------------------------------------
 
 
-HEAD = 1 << 16
-"""Bytes of the beginning or the end by which a file is recognized."""
-LARGEST_JSON = 100 << 20
-"""Bytes of the longest JSON text that is read."""
+HEAD_BYTES = 1 << 16
+"""Bytes of the beginning or the end of a file that are read to recognize it."""
+MAX_JSON_BYTES = 100 << 20
+"""Maximum size of a JSON text that is read."""
 
 
 def directory_fault(path: Path) -> str:
-    """Return why a path is not a directory; empty if it is. A link to a directory is not."""
+    """Return why a path is not a directory; empty if it is. A link to a directory does not count as one."""
     return "" if path.is_dir() and not path.is_symlink() else "it is not a directory"
 
 
 def foreign_file_fault(directory: Path, ours: re.Pattern[str]) -> str:
-    """Return a message about the first file below a directory whose name is not one of ours; empty if there is none."""
-    for found in list_below(directory):
-        if not ours.fullmatch(found):
-            return f"it holds {found!a}, which is not one of its files"
+    """Return a message about the first file below a directory whose name does not match ``ours``; empty if all match."""
+    for name in list_below(directory):
+        if not ours.fullmatch(name):
+            return f"it holds {name!a}, which is not one of its files"
     return ""
 
 
@@ -456,8 +458,8 @@ def list_below(directory: Path, prefix: str = "") -> Iterator[str]:
                 yield name + " (no regular file)"
 
 
-def head_of(path: Path, nbytes: int = HEAD) -> bytes:
-    """Return the first bytes of a regular file; none if it is not regular or cannot be read."""
+def head_of(path: Path, nbytes: int = HEAD_BYTES) -> bytes:
+    """Return the first bytes of a regular file; empty if it is not regular or cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
@@ -466,7 +468,7 @@ def head_of(path: Path, nbytes: int = HEAD) -> bytes:
         return file.read(nbytes) if path.is_file() else b""
 
 
-def tail_of(path: Path, nbytes: int = HEAD) -> bytes:
+def tail_of(path: Path, nbytes: int = HEAD_BYTES) -> bytes:
     """Return the last bytes of a regular file."""
     with open(path, "rb") as file:
         file.seek(max(0, path.stat().st_size - nbytes))
@@ -474,7 +476,7 @@ def tail_of(path: Path, nbytes: int = HEAD) -> bytes:
 
 
 def json_object(text: bytes | str) -> JsonObject:
-    """Return the object in a JSON text; an empty one if there is none."""
+    """Return the object in a JSON text; an empty object if the text is not one."""
     try:
         found = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,8 +1,7 @@
-"""Rows in memory: the two forms data takes, and the methods every compiled pass is written against.
+"""Rows in memory, dense or sparse: two records with the methods that compiled passes call, and functions on them.
 
-``w`` has one component more than there are columns: the last one belongs to a constant feature of value ``bias``,
-appended to every row (0.0 where there is none; that component then never moves). The bias is thus regularized like
-any other weight, as in LIBLINEAR.
+``w`` has one component more than there are columns. The last component belongs to a constant feature of value ``bias`` that is appended to
+every row, so that the bias is regularized like any other weight, as in LIBLINEAR. If ``bias`` is 0.0, this component is never updated.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ Float64: TypeAlias = NDArray[np.float64]
 Int32: TypeAlias = NDArray[np.int32]
 Int64: TypeAlias = NDArray[np.int64]
 Targets: TypeAlias = Float32 | Float64
-"""What is known of each row: +1 or -1 in float32, or a number, in float64."""
+"""The target of each row: a label +1 or -1 in float32, or a number in float64."""
 
 
 @saved_as("rows.dense")
@@ -55,7 +54,7 @@ class Dense(NamedTuple):
         w[row.size] += c * self.bias / scale[row.size]
 
     def add_row(self, i: int, c: float, w: Float64, low: Float64) -> None:
-        """Add c x_i to w + low, both (d + 1,): low has what rounding took from the sums in w (Knuth's TwoSum)."""
+        """Add c x_i to w + low, both (d + 1,), where low accumulates the rounding errors of the sums in w (Knuth's TwoSum)."""
         row = self.values[i]
         for j in range(row.size):
             term, before = c * row[j], w[j]
@@ -70,7 +69,7 @@ class Dense(NamedTuple):
         w[row.size] = total
 
     def sqnorm(self, i: int) -> float:
-        """Return ||x_i||^2, the constant feature included."""
+        """Return ||x_i||^2, including the constant feature."""
         row, total = self.values[i], self.bias * self.bias
         for j in range(row.size):
             total += np.float64(row[j]) * row[j]
@@ -81,16 +80,16 @@ class Dense(NamedTuple):
 class CSR(NamedTuple):
     """Rows as compressed sparse rows: float32 data, int32 indices, int64 indptr that starts at 0.
 
-    Indices are read as unsigned, and rows as slices: numba then leaves out the test for negative indices, and the loop
-    over a row is three times as fast.
+    Loops read a row as a slice and its indices as unsigned, so that numba omits the test for negative indices; a loop over a row is
+    then three times as fast.
     """
 
     data: Float32
     """The stored values."""
     indices: Int32
-    """The column of each stored value, rising within a row."""
+    """The column of each stored value, ascending within a row."""
     indptr: Int64
-    """Where each row begins, (n + 1,)."""
+    """Row i is the entries from indptr[i] to indptr[i + 1], (n + 1,)."""
     bias: float = 0.0
     """The value of the constant feature, which is not stored."""
 
@@ -121,7 +120,7 @@ class CSR(NamedTuple):
         w[w.size - 1] += c * self.bias / scale[w.size - 1]
 
     def add_row(self, i: int, c: float, w: Float64, low: Float64) -> None:
-        """Add c x_i to w + low: low has what rounding took from the sums in w (Knuth's TwoSum)."""
+        """Add c x_i to w + low, where low accumulates the rounding errors of the sums in w (Knuth's TwoSum)."""
         start, stop = self.indptr[i], self.indptr[i + 1]
         data, indices = self.data[start:stop], self.indices[start:stop]
         for p in range(data.size):
@@ -139,7 +138,7 @@ class CSR(NamedTuple):
         w[last] = total
 
     def sqnorm(self, i: int) -> float:
-        """Return ||x_i||^2, the constant feature included."""
+        """Return ||x_i||^2, including the constant feature."""
         data, total = self.data[self.indptr[i] : self.indptr[i + 1]], self.bias * self.bias
         for p in range(data.size):
             total += np.float64(data[p]) * data[p]
@@ -151,23 +150,22 @@ Rows: TypeAlias = Dense | CSR
 
 @saved_as("rows.labelled")
 class Labeled(NamedTuple):
-    """Rows with what a linear problem knows of each: what most passes are given."""
+    """Rows with their targets and weights, as most compiled passes take them."""
 
     X: Rows
-    """The rows."""
     y: Targets
-    """The labels +1 or -1, or numbers, (n,)."""
+    """The targets, (n,)."""
     s: Float32 | Float64
-    """The weights, which multiply C, (n,)."""
+    """The factors of C, (n,)."""
 
 
 def row_count(X: Rows) -> int:
-    """Return how many rows a record holds."""
+    """Return the number of rows."""
     return len(X.values) if isinstance(X, Dense) else len(X.indptr) - 1
 
 
 def row_slice(X: Rows, start: int, stop: int) -> Rows:
-    """Return rows [start, stop) as a record of the same kind; the numbers are not copied (a CSR's indptr is)."""
+    """Return rows [start, stop) as a record of the same kind. Values are not copied; the indptr of a CSR is."""
     if isinstance(X, Dense):
         return Dense(X.values[start:stop], X.bias)
     low, high = X.indptr[start], X.indptr[stop]
@@ -175,14 +173,14 @@ def row_slice(X: Rows, start: int, stop: int) -> Rows:
 
 
 def copy_rows(X: Rows) -> Rows:
-    """Return a copy of rows with arrays of its own."""
+    """Return a copy of rows that shares no arrays with them."""
     if isinstance(X, Dense):
         return Dense(X.values.copy(), X.bias)
     return CSR(X.data.copy(), X.indices.copy(), X.indptr.copy(), X.bias)
 
 
 def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
-    """Return the rows where ``chosen`` (n,) is true, in order, copied."""
+    """Return a copy of the rows where ``chosen`` (n,) is true, in order."""
     if isinstance(X, Dense):
         return Dense(X.values.take(np.flatnonzero(chosen), axis=0), X.bias)
     lengths = np.diff(X.indptr)
@@ -192,7 +190,7 @@ def row_where(X: Rows, chosen: NDArray[np.bool_]) -> Rows:
 
 
 def row_stack(parts: Sequence[Rows]) -> Rows:
-    """Return rows of several records of one kind as one record."""
+    """Concatenate several records of one kind."""
     if isinstance(parts[0], Dense):
         return Dense(np.concatenate([p.values for p in parts if isinstance(p, Dense)]), parts[0].bias)
     sparse = [p for p in parts if isinstance(p, CSR)]
@@ -204,43 +202,44 @@ def row_stack(parts: Sequence[Rows]) -> Rows:
 
 
 def with_entries(X: CSR, columns: Int64) -> CSR:
-    """Return the rows with an entry, 0 where there was none, in each of these columns (k,), ascending: what a shift asks
-    for. There is at least one column.
+    """Return the rows with explicit zeros added, so that each row has an entry in every one of ``columns`` (k >= 1,), ascending.
+
+    A shift of these columns can then be applied to the stored entries.
     """
     rows, lengths = row_count(X), np.diff(X.indptr)
     number = np.repeat(np.arange(rows), lengths)
-    place = np.searchsorted(columns, X.indices)
-    known = columns[np.minimum(place, len(columns) - 1)] == X.indices
+    position = np.searchsorted(columns, X.indices)
+    matches = columns[np.minimum(position, len(columns) - 1)] == X.indices
     present = np.zeros((rows, len(columns)), bool)
-    present[number[known], place[known]] = True
+    present[number[matches], position[matches]] = True
     if present.all():
         return X
-    where, which = np.nonzero(~present)
-    number, indices = np.concatenate([number, where]), np.concatenate([X.indices, columns[which].astype(np.int32)])
+    row, column = np.nonzero(~present)
+    number, indices = np.concatenate([number, row]), np.concatenate([X.indices, columns[column].astype(np.int32)])
     order = np.lexsort((indices, number))
     indptr = np.concatenate([[0], np.cumsum(np.bincount(number, minlength=rows))]).astype(np.int64)
-    data = np.concatenate([X.data, np.zeros(len(where), X.data.dtype)])
+    data = np.concatenate([X.data, np.zeros(len(row), X.data.dtype)])
     return CSR(data[order], indices[order], indptr, X.bias)
 
 
 @saved_as("rows.reach")
 class Reach(NamedTuple):
-    """How large some rows are: what bounds on rounding need to know of them."""
+    """Bounds on the size of rows, from which bounds on rounding errors are computed."""
 
     entries: int
-    """Entries of a row at most."""
+    """The maximum number of entries of a row."""
     square: float
-    """||x||^2 at most, without the constant feature."""
+    """The maximum of ||x||^2, without the constant feature."""
     dense: bool = True
-    """Whether the rows are stored in full."""
+    """Whether the rows are dense."""
 
     def join(self, other: Reach) -> Reach:
-        """Return the reach of the rows of both."""
+        """Return the bounds for the rows of both."""
         return Reach(max(self.entries, other.entries), max(self.square, other.square), self.dense)
 
 
 def to_matrix(X: Rows, columns: int) -> Float32:
-    """Return the rows as a matrix (n, columns) float32; of dense rows their own numbers, not copied."""
+    """Return the rows as a float32 matrix (n, columns), which is not a copy if the rows are dense."""
     if isinstance(X, Dense):
         return X.values
     values = np.zeros((row_count(X), columns), np.float32)
@@ -249,15 +248,15 @@ def to_matrix(X: Rows, columns: int) -> Float32:
 
 
 def to_csr(X: Dense) -> CSR:
-    """Return dense rows as CSR, without their zeros."""
-    filled = X.values != 0
+    """Convert dense rows to CSR; zeros are not stored."""
+    nonzero = X.values != 0
     indptr = np.zeros(len(X.values) + 1, np.int64)
-    np.cumsum(np.count_nonzero(filled, axis=1), out=indptr[1:])
-    return CSR(X.values[filled], np.nonzero(filled)[1].astype(np.int32), indptr, X.bias)
+    np.cumsum(np.count_nonzero(nonzero, axis=1), out=indptr[1:])
+    return CSR(X.values[nonzero], np.nonzero(nonzero)[1].astype(np.int32), indptr, X.bias)
 
 
 def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
-    """Return the rows as CSR if ``sparse``, else dense with ``columns`` columns."""
+    """Return the rows as CSR if ``sparse``, else as dense rows with ``columns`` columns."""
     if sparse:
         return to_csr(X) if isinstance(X, Dense) else X
     if isinstance(X, Dense):
@@ -267,7 +266,7 @@ def in_layout(X: Rows, *, sparse: bool, columns: int | None) -> Rows:
 
 
 def density(X: Rows, columns: int) -> float:
-    """Return the share of entries that are stored."""
+    """Return the fraction of entries that are stored."""
     if isinstance(X, Dense):
         return 1.0
     return len(X.data) / max(1, columns * (len(X.indptr) - 1))

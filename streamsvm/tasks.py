@@ -1,11 +1,11 @@
-"""What rows are learned for, by the names the command line has for it."""
+"""The learning tasks: classification and regression."""
 
 from __future__ import annotations
 
 CLASSIFICATION, REGRESSION = "classification", "regression"
-"""What the target of rows is for: one of some classes, or a number.
+"""The target of a row is one of several classes, or a number.
 
-A further kind of target is another name here, what a store of it says of its classes (``Layout.task``), a coder of its labels
-(``store.format.labels.label_coder``) and what passes make of it (``compute.targets``).
+A further task needs a name here, its meaning for the classes of a store (``Layout.task``), a coder for its labels
+(``store.format.labels.label_coder``) and the targets that compiled passes get (``compute.targets``).
 """
 TASKS = (CLASSIFICATION, REGRESSION)

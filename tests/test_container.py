@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays_of
 from safetensors.numpy import load, save
 
-from streamsvm.array_file import LARGEST_TABLE, TYPES, open_container, pieces
+from streamsvm.array_file import MAX_HEADER_BYTES, TYPES, open_container, pieces
 from streamsvm.errors import DataError
 
 
@@ -47,7 +47,7 @@ def refuse(why: str) -> DataError:
     [
         b"",
         b"\x00" * 7,
-        (LARGEST_TABLE + 1).to_bytes(8, "little"),
+        (MAX_HEADER_BYTES + 1).to_bytes(8, "little"),
         (1 << 63).to_bytes(8, "little"),
         b"\x02" + b"\x00" * 7,
     ],

@@ -206,7 +206,7 @@ STANDARD = [
     "from typing import Any, Literal",
 ]
 """Where names come from that types are made of."""
-PLACES: dict[str, tuple[str, ...]] = vars(streamsvm)["_PLACES"]
+PLACES: dict[str, tuple[str, ...]] = vars(streamsvm)["_PUBLIC_NAMES"]
 """By module, the public names that are of it."""
 SIMPLE = (bool, int, str, type(None))
 """Types of defaults that a stub has as they are; of others, and of numbers that are no literal, it says '...'."""

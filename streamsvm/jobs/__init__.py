@@ -34,34 +34,34 @@ from streamsvm.errors import StreamSVMError
 if TYPE_CHECKING:
     from streamsvm.display.html import Markup
 
-SHORT = 60
-"""Characters of a value in a summary."""
-PLAIN = (str, int, float, list, tuple, Mapping, type(None))
-"""Types of values that can be written as JSON."""
+MAX_VALUE_CHARACTERS = 60
+"""Maximum length of a value in a summary."""
+JSON_TYPES = (str, int, float, list, tuple, Mapping, type(None))
+"""Types of the fields of a result that ``facts`` contains."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class JobResult:
-    """The result of a job; each job adds fields of its own."""
+    """The result of a job; each job has a subclass with further fields."""
 
     notices: tuple[str, ...] = field(default=(), kw_only=True)
-    """Facts about the data and the run that are worth knowing, one line each."""
+    """Facts about the data and the run, one line each, which the command line prints after 'notice:'."""
     warnings: tuple[str, ...] = field(default=(), kw_only=True)
-    """Facts that a user must know before using the outputs, one line each."""
+    """Facts to know before using the outputs, one line each, which the command line prints after 'warning:'."""
     failure: StreamSVMError | None = field(default=None, kw_only=True)
-    """The error with which the command ends although its outputs are complete."""
+    """The error that is raised at the end, although the outputs are complete."""
     page: Path | None = field(default=None, kw_only=True)
-    """The page of the run, if one was written."""
+    """The path of the page of the run, if one was written."""
 
     def facts(self) -> JsonObject:
         """Return the fields that can be written as JSON; paths become text."""
         values = field_values(self, (item.name for item in fields(self))).items()
         plain = {name: str(value) if isinstance(value, Path) else value for name, value in values}
         excluded = ("failure", "page")
-        return {name: value for name, value in plain.items() if isinstance(value, PLAIN) and name not in excluded}
+        return {name: value for name, value in plain.items() if isinstance(value, JSON_TYPES) and name not in excluded}
 
     def summary(self) -> dict[str, str]:
-        """Return the most important facts as short texts by name."""
+        """Return the facts as short texts by name; some results choose the most important ones."""
         excluded = ("notices", "warnings")
         return {
             name: format_value(value)
@@ -85,7 +85,7 @@ class JobResult:
 
 
 def format_value(value: object) -> str:
-    """Return a value as text of at most SHORT characters, numbers with six digits."""
+    """Return a value as text of at most MAX_VALUE_CHARACTERS characters, numbers with six digits."""
     from streamsvm.display.html import shorten
 
-    return shorten(f"{value:.6g}" if isinstance(value, float) else str(value), SHORT)
+    return shorten(f"{value:.6g}" if isinstance(value, float) else str(value), MAX_VALUE_CHARACTERS)
