@@ -312,7 +312,8 @@ def _describe_synth(job: SynthJob, result: SynthResult) -> Iterator[str]:
 
 
 def _describe_ingest(_: IngestJob, result: IngestResult) -> Iterator[str]:
-    kind = "sparse" if result.sparse else "dense"
+    dense = "dense" if result.store_dtype == "float32" else f"dense {result.store_dtype}"
+    kind = "sparse" if result.sparse else dense
     held_out = f", {result.test_rows} rows in {result.test_store}" if result.test_store else ""
     yield f"{result.rows} rows x {result.columns} columns, {kind}, in {result.store}{held_out}"
     if result.target is None:

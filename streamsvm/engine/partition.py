@@ -47,7 +47,7 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
     groups each.
     """
     chunks = len(layout.chunks)
-    suitable = max(1, min(layout.bytes_per_pass // GROUP_BYTES, chunks, MAX_GROUPS))
+    suitable = max(1, min(layout.bytes_in_memory // GROUP_BYTES, chunks, MAX_GROUPS))
     wanted = 1 << suitable.bit_length() - 1 if count is None else max(1, min(count, chunks))
     ends = np.cumsum(layout.chunks)
     place = np.arange(1, wanted)
@@ -61,7 +61,7 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
 def pass_groups(layout: Layout) -> list[Group]:
     """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that groups cost little."""
     least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
-    return contiguous_groups(layout, max(1, -(-layout.bytes_per_pass // least)))
+    return contiguous_groups(layout, max(1, -(-layout.bytes_in_memory // least)))
 
 
 def round_robin_groups(layout: Layout, count: int) -> list[Group]:

@@ -36,6 +36,14 @@ CHUNK = Option(
     flag="chunk",
 )
 ChunkBytes = Annotated[int, CHUNK]
+STORE_DTYPES = ("auto", "float32", "float16")
+STORE_DTYPE = Option(
+    "Dense rows: the type of the stored numbers. float16 halves the bytes of every pass and keeps 11 bits of a number; "
+    "training, certificates and statistics are of the numbers as stored. auto: float16 if all are float16 in the source, "
+    "else float32.",
+    "output",
+    choices=STORE_DTYPES,
+)
 Seed = Annotated[int, Option("Seed of everything that is drawn at random.", bounds=Bounds(least=0))]
 
 
@@ -431,6 +439,7 @@ class SynthJob(NewStoreOptions):
         int | None,
         Option("How many columns, of generators that make any number of them.", "output", bounds=AT_LEAST_ONE),
     ] = None
+    store_dtype: Annotated[str, STORE_DTYPE] = "auto"
     generator_options: Annotated[
         dict[str, float],
         Option("Settings of the generator, by name.", "output", choices=GENERATORS, settings_of="generator"),

@@ -39,7 +39,7 @@ def cut_terms(layout: Layout, folds: int) -> list[Term]:
         return []
     return [
         Term(
-            "all rows", 2 * layout.bytes_per_pass, f"fewer than {CHUNKS_PER_FOLD * folds} chunks: cut finer, in memory"
+            "all rows", 2 * layout.bytes_in_memory, f"fewer than {CHUNKS_PER_FOLD * folds} chunks: cut finer, in memory"
         )
     ]
 

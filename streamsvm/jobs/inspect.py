@@ -56,7 +56,7 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
         "path": str(path),
         "rows": layout.rows,
         "columns": layout.columns,
-        "layout": "dense" if layout.dense else "csr",
+        "layout": layout.kind,
         "nonzeros": nonzeros,
         "chunks": len(layout.chunks),
         "largest_chunk": layout.largest_chunk,

@@ -23,14 +23,13 @@ from streamsvm.jobs.common_options import SynthJob
 from streamsvm.outputs import Output, claim, kind_by_header, output_path
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32, Encoding
 from streamsvm.store.generators import FILE_GENERATORS, GENERATORS
 from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
 from streamsvm.store.generators.simple import Generator
 from streamsvm.store.write.resume import lock_all, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Batch, Report, silent
-
-CLASSES = ("-1", "1")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -118,33 +117,42 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
         claim(store_outputs(list(ends), continues=False), overwrite=job.overwrite)
         writers = []
         for path in ends:
-            writers.append(create(path, sparse=generator.sparse, chunk_bytes=job.chunk_bytes, overwrite=True))
+            sparse, encoding = generator.sparse, _choose_encoding(job, generator)
+            writers.append(create(path, sparse=sparse, chunk_bytes=job.chunk_bytes, overwrite=True, encoding=encoding))
             undo.callback(writers[-1].abort)
         targets = list(zip(writers, ends.values(), strict=True))
         done, stopwatch = 0, Stopwatch()
         for batch in generator.batches():
             if not done:
                 require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
-            _share_out(batch, done, targets)
+            _share_out(batch, done, targets, generator.classes)
             done += len(batch.labels)
             if stopwatch.due():
                 event = {"event": "synth", "rows": done, "of": job.rows, "seconds": stopwatch.seconds}
                 report(event | {"done": False})
         for writer in reversed(writers):  # the test store first: the store is what people look for
-            writer.commit(CLASSES, generator.columns, _facts(job, generator))
+            writer.commit(generator.classes, generator.columns, _facts(job, generator))
         undo.pop_all()
+
+
+def _choose_encoding(job: SynthJob, generator: Generator) -> Encoding | None:
+    """Return the encoding of the stored rows; None for float32. Raises UsageError for float16 that would round them."""
+    if job.store_dtype == FLOAT16 and generator.dtype != FLOAT16:
+        hint = "leave it out; ingest --store-dtype float16 rounds the rows of files and arrays"
+        raise UsageError(f"the rows of '{job.name}' are no float16 numbers", hint=hint)
+    return Encoding(FLOAT16) if generator.dtype == FLOAT16 and job.store_dtype != FLOAT32 else None
 
 
 def bytes_per_row(batch: Batch, generator: Generator) -> float:
     """Return the bytes a row takes on disk, judging by the first ones."""
     if isinstance(batch.X, CSR):
         return 8 * len(batch.X.data) / len(batch.labels) + 12
-    return 4 * generator.columns + 4
+    return np.dtype(generator.dtype).itemsize * generator.columns + 4
 
 
-def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]]) -> None:
+def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]], classes: tuple[str, ...]) -> None:
     """Append rows to the store they belong to; ``start`` is the number of the first of them."""
-    codes: Int32 = (batch.labels > 0).astype(np.int32)
+    codes: Int32 = np.searchsorted(np.array(classes, np.float64), batch.labels).astype(np.int32)
     taken = 0
     for writer, end in targets:
         stop = min(end - start, len(codes))

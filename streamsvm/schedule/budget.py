@@ -241,8 +241,8 @@ def cache_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
 
     All rows then form one block, with its visiting orders, its views, and the solver's ``scratch`` bytes per row.
     """
-    if layout.bytes_per_pass > MAX_CACHED_BYTES:
+    if layout.bytes_in_memory > MAX_CACHED_BYTES:
         return None
     per_row = VIEW_BYTES + 4 * (depth + 2) + scratch
     why = f"kept in memory, twice while they are put together; orders, views, scratch: {per_row} bytes a row"
-    return Term("all rows", 2 * layout.bytes_per_pass + per_row * layout.rows, why)
+    return Term("all rows", 2 * layout.bytes_in_memory + per_row * layout.rows, why)

@@ -93,7 +93,7 @@ class DisplayedStore:
         return {
             "rows": str(layout.rows),
             "columns": str(layout.columns),
-            "kind": "dense" if layout.dense else "csr",
+            "kind": layout.kind,
             "labels": ", ".join(shares[:4]) + (f", ... ({len(shares)})" if len(shares) > 4 else "") or "numbers",
         }
 

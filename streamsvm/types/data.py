@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
+import numpy as np
 
 from streamsvm.aliases import Array, Handle, JsonMapping
 from streamsvm.rows import Float32, Float64, Rows
@@ -56,6 +57,8 @@ class Layout:
     """Whether every row has a weight of its own."""
     entry_bytes: int = 4
     """Bytes of an entry of a row; 8 for kernel features that are computed in float64 and not stored."""
+    dtype: str = "float32"
+    """The type of the numbers of dense rows on disk; in memory all are float32."""
     kept_bytes: int = 0
     """Average bytes that a solver keeps of a row until its features are formed; 0: the bytes of its entries."""
 
@@ -90,6 +93,11 @@ class Layout:
         return self.nonzeros is None
 
     @property
+    def kind(self) -> str:
+        """How rows are stored, in words: 'csr', 'dense', or 'dense float16'."""
+        return "csr" if not self.dense else "dense" if self.dtype == "float32" else f"dense {self.dtype}"
+
+    @property
     def largest_chunk(self) -> int:
         """Number of rows of the largest chunk."""
         return max(self.chunks)
@@ -109,8 +117,18 @@ class Layout:
 
     def chunk_bytes(self, chunk: int) -> int:
         """Return the bytes that are read for a chunk: entries, targets and weights."""
+        return self._chunk_bytes(chunk, np.dtype(self.dtype).itemsize)
+
+    @property
+    def bytes_in_memory(self) -> int:
+        """Bytes of all rows in memory: entries (float32), targets and weights."""
+        return sum(self._chunk_bytes(chunk, 4) for chunk in range(len(self.chunks)))
+
+    def _chunk_bytes(self, chunk: int, entry: int) -> int:
         rows, row = self.chunks[chunk], self.target_bytes + 4 * self.weighted
-        return rows * (4 * self.columns + row) if self.nonzeros is None else self.nonzeros[chunk] * 8 + rows * (8 + row)
+        if self.nonzeros is None:
+            return rows * (entry * self.columns + row)
+        return self.nonzeros[chunk] * 8 + rows * (8 + row)
 
 
 class Chunk(NamedTuple):

@@ -68,7 +68,8 @@ def test_generator_fewer_rows_are_the_first_of_more(name: str) -> None:
 def test_generator_form_is_what_passes_expect(name: str) -> None:
     source = GENERATORS[name](rows=300, seed=0)
     (batch,) = source.batches()
-    assert set(np.unique(batch.labels)) == {-1.0, 1.0}
+    assert set(np.unique(batch.labels)) <= {float(name) for name in source.classes}
+    assert len(np.unique(batch.labels)) > 1
     assert isinstance(batch.X, CSR) == source.sparse
     assert source.names is None or len(source.names) == source.columns
     if isinstance(batch.X, Dense):
@@ -157,3 +158,18 @@ def test_generator_file_begins_with_the_rows_of_a_shorter_one(tmp_path: Path, na
     short.write_text("what somebody wrote\n")
     with pytest.raises(ExistsError):
         synth(SynthJob(name, str(short), rows=3_000, overwrite=True))
+
+
+def test_generator_embeddings_are_float16_vectors_of_one_length_in_many_classes(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"rows": 2000, "columns": 16, "generator_options": {"n_classes": 7, "length": 10.0}}
+    for dtype in ("auto", "float32"):
+        synth(SynthJob(name="embeddings", store=str(tmp_path / f"{dtype}.zarr"), store_dtype=dtype, **options))
+    stores = [open_store(tmp_path / f"{dtype}.zarr") for dtype in ("auto", "float32")]
+    assert [store.layout.kind for store in stores] == ["dense float16", "dense"]
+    half, single = (read_chunk(store, 0, store.buffers()) for store in stores)
+    assert (half.X.values == single.X.values).all()
+    assert np.linalg.norm(half.X.values, axis=1) == pytest.approx(10, rel=1e-3)
+    assert stores[0].layout.classes == tuple(map(str, range(7)))
+    assert min(stores[0].layout.counts) > 200
+    with pytest.raises(UsageError, match="are no float16 numbers"):
+        synth(SynthJob(name="separable", store=str(tmp_path / "x.zarr"), store_dtype="float16", rows=100))

@@ -2,6 +2,10 @@
 float16.
 
 stored = round(x / scale_j), clipped to [-127, 127]          x ~ stored * scale_j, error at most scale_j / 2
+
+The bits of a float16 are its sign s, 5 bits of exponent e and 10 of fraction f; its value is 2^(e - 15) 1.f, or 2^-14 0.f
+for e = 0. Moved to their places in a float32, they mean 2^(e - 127) 1.f, or 2^-126 0.f: the value times 2^-112, for
+numbers below the normal range, too. One exact multiplication gives the value.
 """
 
 from __future__ import annotations
@@ -16,6 +20,11 @@ LEVELS = 127
 """The largest number in an int8 column; the smallest is its negative."""
 LIMIT = np.float32(LEVELS)
 """``LEVELS`` as float32."""
+SIGN, REST = np.uint32(0x8000), np.uint32(0x7FFF)
+"""The bits of a float16."""
+SIGN_PLACES, REST_PLACES = np.uint32(16), np.uint32(13)
+"""The places by which these bits are moved in a float32."""
+EXPONENTS_APART = np.float32(2.0**112)
 
 
 @compiled()
@@ -53,3 +62,17 @@ def from_int8(stored: Array, scale: Float32, out: Float32) -> None:
     for i in range(n):
         for j in range(d):
             out[i, j] = np.float32(stored[i, j]) * scale[j]
+
+
+@compiled()
+def from_float16(stored: Array, bits: Array, out: Float32) -> None:
+    """Set ``out`` (n, d) to the values of finite float16 numbers, given as their bits (n, d) uint16; ``bits``: those of
+    ``out``, uint32.
+    """
+    n, d = stored.shape
+    for i in range(n):
+        for j in range(d):
+            half = np.uint32(stored[i, j])
+            bits[i, j] = (half & SIGN) << SIGN_PLACES | (half & REST) << REST_PLACES
+        for j in range(d):
+            out[i, j] *= EXPONENTS_APART

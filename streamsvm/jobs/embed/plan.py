@@ -436,7 +436,7 @@ def pieces_term(chunk: int, layout: Layout, landmarks: int, threads: int) -> Ter
     bytes.
     """
     rows = max(1, chunk // (4 * landmarks))
-    piece = min(rows, layout.largest_chunk) * layout.bytes_per_pass // layout.rows
+    piece = min(rows, layout.largest_chunk) * layout.bytes_in_memory // layout.rows
     count = (1 + AHEAD) * threads if threads > 1 else 1
     return Term("pieces being embedded", count * chunk + threads * piece, f"{count} x {mib(chunk)} of features")
 

@@ -614,7 +614,7 @@ def _groups_are_blocks(plan: Plan, layout: Layout, groups: int) -> bool:
     and small groups.
     """
     may_shuffle = plan.solver.shuffled and isinstance(plan.features, Raw | Standardized)
-    group_bytes = 2 * layout.bytes_per_pass // groups
+    group_bytes = 2 * layout.bytes_in_memory // groups
     fits = plan.memory.cached or group_bytes <= plan.memory.limit - plan.memory.total
     return may_shuffle and fits and group_bytes <= MAX_GROUP_BLOCK_BYTES
 

@@ -105,6 +105,11 @@ class DistributedSource:
             self.columns = max(self.columns or 0, found.columns)
             yield from _batches(self._directory, found)
 
+    @property
+    def is_float16(self) -> bool:
+        """Whether all numbers of all rows, after the steps, are float16 numbers."""
+        return self._whole.is_float16
+
     def encoding(self) -> JsonObject:
         """Return the encoding that later reads of such files must use (``Source.encoding``)."""
         known = self._whole.encoding()

@@ -16,6 +16,7 @@ from streamsvm.jobs.common_options import (
     CHUNK_BYTES,
     LOSS,
     STANDARDIZE,
+    STORE_DTYPE,
     ClusterOptions,
     MemoryOptions,
     NewStoreOptions,
@@ -83,6 +84,7 @@ class RowsOptions(ReadOptions):
             formats=TABLES,
         ),
     ] = None
+    store_dtype: Annotated[str, STORE_DTYPE] = "auto"
     schema: Annotated[
         Path | None,
         Option(

@@ -37,11 +37,12 @@ from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
-from streamsvm.rows import CSR, density, in_layout, row_count, row_where
+from streamsvm.rows import CSR, Dense, Rows, density, in_layout, row_count, row_where
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32, Encoding
 from streamsvm.store.format.labels import (
     TARGET,
     Census,
@@ -78,6 +79,7 @@ joined, and the storage unit that is being written. A writer with a background t
 the next chunk only after the previous one was written."""
 PARSER_BYTES = 16 << 20
 """Bytes for each additional parser thread: text, parsed arrays and rows (measured: 9 MiB with short rows)."""
+AUTO = "auto"
 CACHE = "cache"
 """The key in the manifest of a store that a fit has made from files; its value says from what the store was made."""
 DENSE_FROM = 0.5
@@ -101,7 +103,7 @@ SETTINGS_WITHOUT_CONTENT = (
 class Stores:
     """The store that is being written and, if rows are held out, the test store; counts the rows written."""
 
-    def __init__(self, job: IngestJob, opener: Opener, coder: Labels, *, sparse: bool, columns: int | None) -> None:
+    def __init__(self, job: IngestJob, opener: Opener, coder: Labels, form: StoreForm) -> None:
         self.coder = coder
         """Encodes labels as class codes."""
         self.rows = self.test_rows = 0
@@ -110,9 +112,17 @@ class Stores:
         """Number of rows of each class."""
         self.labels: dict[int, set[str]] = {}
         """The distinct labels in each file, by the position of the file; at most three per file are kept."""
-        self._sparse, self._columns = sparse, columns
+        self._sparse, self._columns = form.sparse, form.columns
+        self.encoding = form.encoding
+        """The encoding of dense rows; None for float32."""
+        self._rounds = not form.is_exact
         self._split = HoldOut(job.seed, job.test_fraction, job.stratify)
-        writers = [opener(path, sparse, job.chunk_bytes) for path in job.targets()]
+        writers = [opener(path, form.sparse, job.chunk_bytes) for path in job.targets()]
+        for writer in writers:
+            if writer.repairs is None:
+                writer.encoding = form.encoding
+            else:  # as it was written
+                self.encoding, self._rounds = writer.encoding, True
         if threading.threads() > 1:
             for writer in writers:
                 writer.background = Background()
@@ -131,6 +141,8 @@ class Stores:
             )
         codes = self.coder.codes(batch.labels)
         X = in_layout(batch.X, sparse=self._sparse, columns=self._columns)
+        if self.encoding is not None and self._rounds:
+            X = self._round(X, self.encoding)
         if len(self._writers) == 1:
             self._writers[0].append(X, codes, batch.weight, batch.ids)
         else:
@@ -143,6 +155,16 @@ class Stores:
         self.rows += rows
         self.counts = add_counts(self.counts, codes)
         note_labels(batch.labels, self.labels.setdefault(file, set()))
+
+    def _round(self, X: Rows, encoding: Encoding) -> Dense:
+        """Return rows as they will be read again. Raises DataError E-RANGE for a number that the type cannot hold."""
+        assert isinstance(X, Dense)
+        rounded = encoding.round(X.values)
+        if not np.isfinite(rounded).all():
+            row, column = np.argwhere(~np.isfinite(rounded))[0].tolist()
+            found = f"row {self.rows + row + 1}, feature {column + 1}: {X.values[row, column]:g} does not fit {encoding.dtype}"
+            raise DataError(found, code="E-RANGE", hint="scale the numbers, or pass --store-dtype float32")
+        return Dense(rounded)
 
     def commit(self, columns: int, facts: JsonObject) -> Manifest:
         """Commit the test store and then the store, whose existence says that both are complete; return the manifest of
@@ -165,6 +187,19 @@ class Stores:
                 writer.abort()
 
 
+class StoreForm(NamedTuple):
+    """How rows are stored."""
+
+    sparse: bool
+    """Whether they are stored as CSR."""
+    columns: int | None
+    """The number of features; None if it is known only after the last row."""
+    encoding: Encoding | None
+    """The encoding of dense rows; None for float32."""
+    is_exact: bool
+    """Whether the encoding changes no number."""
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class IngestResult(JobResult):
     """The result of an ingest: the stores, and the numbers of rows and columns in them."""
@@ -181,6 +216,8 @@ class IngestResult(JobResult):
     """The number of features."""
     sparse: bool
     """Whether the rows are stored as CSR."""
+    store_dtype: str
+    """The type of the stored numbers."""
     classes: tuple[str, ...]
     """The label of each class code."""
     counts: tuple[int, ...]
@@ -202,7 +239,7 @@ class IngestResult(JobResult):
             "store": str(self.store),
             "rows": str(self.rows),
             "columns": str(self.columns),
-            "layout": "csr" if self.sparse else "dense",
+            "layout": "csr" if self.sparse else "dense" if self.store_dtype == FLOAT32 else f"dense {self.store_dtype}",
             "classes": format_value(", ".join(classes)),
             "test store": "" if self.test_store is None else f"{self.test_store} ({self.test_rows} rows)",
             "time": seconds_text(self.seconds),
@@ -318,9 +355,9 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _no_rows_error(job, first)
-        sparse = _is_sparse(job.layout, source.sparse, columns, first[1])
-        check_disk(job.store, total, source, first[1], None if sparse else columns)
-        stores = Stores(job, opener, coder, sparse=sparse, columns=columns)
+        form = _choose_form(job, source, columns, first[1])
+        check_disk(job.store, total, source, first[1], form)
+        stores = Stores(job, opener, coder, form)
         on_failure.push(stores.on_exit)
         for file, batch in chain((first,), batches):
             if current.name:
@@ -339,7 +376,8 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
         rows=stores.rows - stores.test_rows,
         test_rows=stores.test_rows,
         columns=source.columns,
-        sparse=sparse,
+        sparse=form.sparse,
+        store_dtype=FLOAT32 if stores.encoding is None else stores.encoding.dtype,
         classes=coder.table(),
         counts=tuple(stores.counts),
         bytes_read=sum(f.read for f in source.sources),
@@ -413,13 +451,16 @@ def memory_for_source(
     return SourceMemory(left, plan.threads, plan.short_of(threads))
 
 
-def check_disk(target: Path, total: int, read: Source, first: Batch, columns: int | None) -> None:
+def check_disk(target: Path, total: int, read: Source, first: Batch, form: StoreForm) -> None:
     """Raise StorageError E-NOSPACE if the disk has too little space for the store, as estimated from the first rows.
 
-    ``total``: bytes of all sources. ``columns``: the columns of a dense store; None for CSR.
+    ``total``: bytes of all sources.
     """
-    entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
-    entries = 4 * columns if columns else 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
+    if form.columns and not form.sparse:
+        entries: float = np.dtype(FLOAT32 if form.encoding is None else form.encoding.dtype).itemsize * form.columns
+    else:
+        entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
+        entries = 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
     per_row = entries + 4 + 4 * (first.weight is not None)
     known, nbytes = sum(file.rows for file in read.sources), sum(file.read for file in read.sources)
     if known and nbytes:
@@ -504,6 +545,21 @@ def _no_rows_error(job: IngestJob, first: object) -> DataError:
     if first is None:
         return DataError(f"{job.sources[0]} holds no rows", code="E-EMPTY", hint="check the source")
     return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="name their column: --label")
+
+
+def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Batch) -> StoreForm:
+    """Return how the rows of a source are stored. Raises UsageError for a type that sparse rows do not have."""
+    sparse = _is_sparse(job.layout, source.sparse, columns, first)
+    if job.store_dtype == AUTO and not sparse and source.is_float16:
+        return StoreForm(sparse, columns, Encoding(FLOAT16), is_exact=True)
+    if job.store_dtype in (AUTO, FLOAT32):
+        return StoreForm(sparse, columns, None, is_exact=True)
+    if sparse:
+        raise UsageError(
+            f"--store-dtype {job.store_dtype} is of dense rows, and these are stored sparse",
+            hint="leave it out, or pass --layout dense",
+        )
+    return StoreForm(sparse, columns, Encoding(job.store_dtype), is_exact=source.is_float16)
 
 
 def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:

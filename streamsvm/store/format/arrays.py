@@ -35,12 +35,15 @@ LEAST_UNIT = 1024
 PAGE = 4096
 
 
+FLOAT32, FLOAT16 = "float32", "float16"
+
+
 class Encoding(NamedTuple):
     """The encoding of the features of a dense store: float16, or int8 with a scale factor per column."""
 
     dtype: str
     """'float16' or 'int8'."""
-    scale: Float32
+    scale: Float32 = np.empty(0, np.float32)
     """The scale factor of each column (columns,); empty for float16."""
 
     @property
@@ -49,19 +52,31 @@ class Encoding(NamedTuple):
         return f"dense-{self.dtype}"
 
     def encode(self, values: Float32) -> Array:
-        """Return rows (n, columns) as they are stored, in float16 or int8."""
+        """Return rows (n, columns) as they are stored, in float16 or int8; numbers beyond float16 become infinite."""
         if self.dtype == "float16":
-            return values.astype(np.float16)
+            with np.errstate(over="ignore"):
+                return values.astype(np.float16)
         from streamsvm.compute.blocks.column_scaling import to_int8
 
         stored = np.empty(values.shape, np.int8)
         to_int8(np.ascontiguousarray(values), np.float32(1) / self.scale, stored)
         return stored
 
+    def round(self, values: Float32) -> Float32:
+        """Return rows (n, columns) as they will be read again, in float32."""
+        rounded = np.empty(values.shape, np.float32)
+        stored = self.encode(values)
+        if self.dtype == FLOAT16 and not np.isfinite(stored).all():
+            return stored.astype(np.float32)
+        self.decode(stored, rounded)
+        return rounded
+
     def decode(self, stored: Array, out: Float32) -> None:
         """Decode stored rows into ``out`` (n, columns) float32."""
         if self.dtype == "float16":
-            out[:] = stored
+            from streamsvm.compute.blocks.column_scaling import from_float16
+
+            from_float16(stored.view(np.uint16), out.view(np.uint32), out)
             return
         from streamsvm.compute.blocks.column_scaling import from_int8
 

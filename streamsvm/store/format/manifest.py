@@ -101,7 +101,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for code, count in enumerate(chunk.counts):
                 counts[code] += count
         rows = tuple(c.rows for c in self.chunks)
-        return Layout(self.columns, rows, nonzeros, tuple(self.classes), tuple(counts), "weight" in self.units)
+        weighted, dtype = "weight" in self.units, KINDS.get(self.kind, "float32")
+        return Layout(self.columns, rows, nonzeros, tuple(self.classes), tuple(counts), weighted, dtype=dtype)
 
 
 def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:

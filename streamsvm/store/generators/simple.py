@@ -22,9 +22,12 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, row_slice
 from streamsvm.types import Batch
 
+CLASSES = ("-1", "1")
+"""The labels of two classes, as text."""
+
 
 class Generator(Protocol):
-    """A random data set of a given size and seed. Its labels are float64, -1.0 or +1.0."""
+    """A random data set of a given size and seed. Its labels are float64, the numbers of ``classes``."""
 
     @property
     def rows(self) -> int:
@@ -49,6 +52,16 @@ class Generator(Protocol):
     @property
     def sparse(self) -> bool:
         """Whether batches are CSR."""
+        ...
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """The labels as text, in the order of their numbers."""
+        ...
+
+    @property
+    def dtype(self) -> str:
+        """The type that holds all numbers: 'float32' or 'float16'."""
         ...
 
     def batches(self, batch_rows: int = 0) -> Iterator[Batch]:
@@ -112,6 +125,10 @@ class Separable:
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
     """Whether batches are CSR."""
+    classes: ClassVar[tuple[str, ...]] = CLASSES
+    """The labels as text, in the order of their numbers."""
+    dtype: ClassVar[str] = "float32"
+    """The type that holds all numbers."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -162,6 +179,10 @@ class TwoMoons:
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
     """Whether batches are CSR."""
+    classes: ClassVar[tuple[str, ...]] = CLASSES
+    """The labels as text, in the order of their numbers."""
+    dtype: ClassVar[str] = "float32"
+    """The type that holds all numbers."""
 
     def draw(self, k: int) -> Batch:
         """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""
@@ -213,6 +234,10 @@ class SparseText:
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = True
     """Whether batches are CSR."""
+    classes: ClassVar[tuple[str, ...]] = CLASSES
+    """The labels as text, in the order of their numbers."""
+    dtype: ClassVar[str] = "float32"
+    """The type that holds all numbers."""
     informative: ClassVar[slice] = slice(100, 3_000)
     """The ranks of the terms that the label depends on: neither stop words nor terms too rare to learn."""
 

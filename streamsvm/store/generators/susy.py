@@ -15,7 +15,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from streamsvm.rows import Dense, Float32
-from streamsvm.store.generators.simple import cut_batches, signs
+from streamsvm.store.generators.simple import CLASSES, cut_batches, signs
 from streamsvm.types import Batch
 
 SCALE, OFFSET = 1.7, 0.15
@@ -123,6 +123,10 @@ class Susy:
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = False
     """Whether batches are CSR."""
+    classes: ClassVar[tuple[str, ...]] = CLASSES
+    """The labels as text, in the order of their numbers."""
+    dtype: ClassVar[str] = "float32"
+    """The type that holds all numbers."""
 
     def draw(self, k: int) -> Batch:
         """Return the ``draw_rows`` rows of draw ``k``; they depend on the seed and ``k`` alone."""

@@ -25,7 +25,7 @@ import numpy as np
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
 from streamsvm.rows import CSR, Float32, Float64, Int32
-from streamsvm.store.generators.simple import cut_batches, rule_generator, signs
+from streamsvm.store.generators.simple import CLASSES, cut_batches, rule_generator, signs
 from streamsvm.types import Batch
 
 SMALL_VARIABLES = (8, 50, 300, 2_000, 8_000)
@@ -76,6 +76,10 @@ class Table:
     """Rows of one draw, the unit of random numbers."""
     sparse: ClassVar[bool] = True
     """Whether batches are CSR."""
+    classes: ClassVar[tuple[str, ...]] = CLASSES
+    """The labels as text, in the order of their numbers."""
+    dtype: ClassVar[str] = "float32"
+    """The type that holds all numbers."""
 
     def __post_init__(self) -> None:
         if self.columns < 3:

@@ -65,6 +65,7 @@ class OpenArraySource(BaseSource):
         self._given, self._missing, self.exact = given, missing, exact
         self.names_read = given.names
         self.columns_read = int(X.shape[1])
+        self.reads_float16 = str(getattr(X, "dtype", "")) == "float16"
         self.sparse = isinstance(rows_of(X[:1], NAME, missing=missing), CSR)
 
     def read(self) -> Iterator[Batch]:

@@ -52,10 +52,13 @@ class NpySource(BaseSource):
         self._missing = options.missing != "error"
         self._label = options.label
         self._widths: dict[Path, int] = {}
+        dtypes: set[DType] = set()
         for path in paths:
             with self._arrays(path) as (X, y):
                 if len(paths) == 1 or len(X.shape) != 2 or X.rows or not X.shape[1]:
                     self._check(X, y, path)
+                    dtypes.add(X.dtype)
+        self.reads_float16 = {dtype.name for dtype in dtypes} == {"float16"}
         self._paths = tuple(path for path in paths if path in self._widths)
         if not self._paths:
             raise DataError(f"{paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")

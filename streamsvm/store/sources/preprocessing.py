@@ -168,6 +168,15 @@ class RowSteps(NamedTuple):
             return read
         return read + tuple(f"{read[j]} missing" for j in self.filling.indicators)
 
+    def keep_float16(self) -> bool:
+        """Return whether rows of float16 numbers are such rows after the steps."""
+        if self.offsets is not None and len(self.offsets.columns):
+            return False
+        if self.filling is None:
+            return True
+        with np.errstate(over="ignore"):
+            return bool((self.filling.values.astype(np.float16) == self.filling.values).all())
+
     def to_json(self) -> JsonObject:
         """Return the steps as fields of a recorded encoding."""
         fields: JsonObject = {}

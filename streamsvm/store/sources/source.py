@@ -58,6 +58,11 @@ class Source(Protocol):
         """
         ...
 
+    @property
+    def is_float16(self) -> bool:
+        """Whether all numbers of all rows, after the steps, are float16 numbers."""
+        ...
+
     def encoding(self) -> JsonObject:
         """Return how to read other files into the same columns, as plain JSON."""
         ...
@@ -74,6 +79,8 @@ class BaseSource(Source):
     """The number of columns that ``read`` yields; None while it is unknown."""
     names_read: tuple[str, ...] | None = None
     """The names of the columns that ``read`` yields; None if the format has no names."""
+    reads_float16: bool = False
+    """Whether ``read`` yields numbers that the format has in float16."""
     vectors_read: tuple[tuple[int, int], ...] = ()
     """The ranges [start, stop) of columns that ``read`` yields of vectors, which are missing as a whole."""
     steps: RowSteps | None = None
@@ -105,6 +112,11 @@ class BaseSource(Source):
     def names(self) -> tuple[str, ...] | None:
         """The names of the features after the steps; None if the format has no names."""
         return self.names_read if self.steps is None else self.steps.stored_names(self.names_read)
+
+    @property
+    def is_float16(self) -> bool:
+        """Whether all numbers of all rows, after the steps, are float16 numbers."""
+        return self.reads_float16 and (self.steps is None or self.steps.keep_float16())
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, after the steps."""

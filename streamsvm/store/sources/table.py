@@ -26,7 +26,7 @@ from streamsvm.store.sources.encoding import BATCH_BYTES, TableEncoder, batch_ro
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import BackgroundDigest
-from streamsvm.store.sources.schema import Schema, check_width, schema_from
+from streamsvm.store.sources.schema import NUMBER, VECTOR, Schema, check_width, schema_from
 from streamsvm.store.sources.schema_inference import (
     Samples,
     check_same_columns,
@@ -84,6 +84,7 @@ class TableSource(BaseSource):
             self.schema = self._full_schema = self._infer_schema(self._table_types)
         self.columns_read, self.names_read = self.schema.width, self.schema.names
         self.vectors_read = self.schema.vectors
+        self.reads_float16 = self._has_float16_only()
         self.id_column = self.schema.id_column
         self.sparse = self.schema.sparse
 
@@ -163,6 +164,18 @@ class TableSource(BaseSource):
                 name: other_types.get(name, kind) if pa.types.is_null(kind) else kind for name, kind in types.items()
             }
         return {name: pa.float64() if pa.types.is_null(kind) else kind for name, kind in types.items()}
+
+    def _has_float16_only(self) -> bool:
+        """Return whether every feature is a number, or part of a vector, that all files have in float16."""
+        columns = self.schema.columns
+
+        def is_float16(path: Path) -> bool:
+            types = self._types(path)
+            kinds = [types.get(column.name, pa.null()) for column in columns]
+            return all(pa.types.is_float16(kind.value_type if is_vector_type(kind) else kind) for kind in kinds)
+
+        are_numbers = all(column.kind in (NUMBER, VECTOR) and not column.parts for column in columns)
+        return are_numbers and all(map(is_float16, self._paths))
 
     def _vector_types(self) -> dict[str, pa.DataType]:
         """Return the types of the columns of vectors, with the length of the vectors, by name.

@@ -17,6 +17,7 @@ from streamsvm.locks import hold_lock
 from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
+from streamsvm.store.format.arrays import encoding_of
 from streamsvm.store.write.writer import Journal, StoreWriter, unfinished_build
 
 SPACE_FACTOR = 1.05
@@ -107,6 +108,7 @@ def _repair_writer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWr
     nbytes = manifest.chunk_rows * (8 if sparse else 4 * manifest.columns)
     writer = create(path, sparse=sparse, chunk_bytes=nbytes, overwrite=True, store_format=manifest.store)
     writer.replaces, writer.repairs = False, manifest
+    writer.encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
     writer.backend.compress(dict(manifest.packed))
     return writer
 

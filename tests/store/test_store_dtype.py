@@ -1,0 +1,119 @@
+"""Stores of float16: half the bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+import streamsvm as sv
+from streamsvm.cli.main import cli
+from streamsvm.store import read_chunk
+from streamsvm.store.format.arrays import Encoding
+
+ROWS, COLUMNS = 3000, 12
+RANDOM = np.random.default_rng(0)
+X = RANDOM.normal(size=(ROWS, COLUMNS)).astype(np.float32)
+HALF = X.astype(np.float16)
+Y = (X[:, 0] + X[:, 1] > RANDOM.normal(size=ROWS)).astype(int)
+
+
+def stored_rows(path: Path) -> np.ndarray[Any, Any]:
+    store = sv.open_store(path)
+    chunks = [read_chunk(store, k, store.buffers()).X.values for k in range(len(store.layout.chunks))]
+    return np.concatenate(chunks)
+
+
+def test_store_dtype_every_float16_number_is_decoded_exactly() -> None:
+    numbers = np.arange(65536, dtype=np.uint16).view(np.float16)
+    finite = numbers[np.isfinite(numbers)].reshape(-1, 32)
+    decoded = np.empty(finite.shape, np.float32)
+    Encoding("float16").decode(finite, decoded)
+    assert (decoded.view(np.uint32) == finite.astype(np.float32).view(np.uint32)).all()
+
+
+def vectors_in(place: Path, dtype: type) -> Path:
+    emb = pa.FixedSizeListArray.from_arrays(pa.array(HALF.astype(dtype).ravel()), COLUMNS)
+    pq.write_table(pa.table({"emb": emb, "label": Y}), place / f"{dtype.__name__}.parquet")
+    return place / f"{dtype.__name__}.parquet"
+
+
+def test_store_dtype_auto_is_that_of_the_source_and_changes_no_bit(tmp_path: Path) -> None:
+    half, single = vectors_in(tmp_path, np.float16), vectors_in(tmp_path, np.float32)
+    options: dict[str, Any] = {"label": "label", "chunk": "16KiB"}
+    for source, name in ((half, "half"), (single, "single")):
+        sv.ingest(source, tmp_path / f"{name}.zarr", **options)
+    sv.ingest(HALF, tmp_path / "array.zarr", y=Y, chunk="16KiB")
+    stores = [sv.open_store(tmp_path / f"{name}.zarr") for name in ("half", "single", "array")]
+    assert [store.layout.kind for store in stores] == ["dense float16", "dense", "dense float16"]
+    assert stores[0].digest == stores[2].digest
+    sizes = [
+        sum(f.stat().st_size for f in (tmp_path / name / "X").glob("c.*")) for name in ("half.zarr", "single.zarr")
+    ]
+    units = len(stores[0].layout.chunks)
+    assert sizes[0] - 4 * units == (sizes[1] - 4 * units) // 2
+    read = [store.layout.bytes_per_pass - 4 * ROWS for store in stores]
+    assert read == [2 * HALF.size, 4 * HALF.size, 2 * HALF.size]
+    models = [sv.fit(tmp_path / f"{name}.zarr", tmp_path / f"{name}.svm").model for name in ("half", "single")]
+    assert (models[0].weights == models[1].weights).all()
+    # what a table has in two types, or is filled, is not taken for float16
+    sv.ingest([half, single], tmp_path / "both.zarr", **options)
+    assert sv.open_store(tmp_path / "both.zarr").layout.kind == "dense"
+
+
+@pytest.mark.parametrize("form", ["zarr", "h5"])
+def test_store_dtype_float16_poses_the_problem_of_the_stored_numbers(tmp_path: Path, form: str) -> None:
+    np.save(tmp_path / "x.npy", X)
+    np.save(tmp_path / "y.npy", Y)
+    store = tmp_path / f"s.{form}"
+    options: dict[str, Any] = {"labels": tmp_path / "y.npy", "store_dtype": "float16", "chunk": "16KiB"}
+    assert sv.ingest(tmp_path / "x.npy", store, **options).store_dtype == "float16"
+    assert (stored_rows(store) == HALF.astype(np.float32)).all()
+    mean = sv.open_store(store).statistics().mean
+    assert mean == pytest.approx(HALF.mean(axis=0, dtype=np.float64), rel=1e-9)
+    fitted = sv.fit(store, tmp_path / "m.svm", C=0.1, loss="squared_hinge")
+    w = fitted.model.weights.ravel()
+    margins = (2 * Y - 1) * (np.column_stack([HALF.astype(np.float64), np.ones(ROWS)]) @ w)
+    primal = w @ w / 2 + 0.1 * (np.maximum(0, 1 - margins) ** 2).sum()
+    assert json.loads((tmp_path / "m.svm.run" / "certificate.json").read_text())["problems"][0][
+        "primal"
+    ] == pytest.approx(primal, rel=1e-6)
+
+
+def test_store_dtype_float16_is_made_of_files_and_split_shuffled_and_repaired(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.column_stack([X, Y]))
+    call = [str(tmp_path / "x.npy"), str(tmp_path / "s.zarr"), "--label", "last", "--store-dtype", "float16"]
+    call += ["--chunk", "16KiB", "--test-fraction", "0.2", "--shuffle"]
+    done = CliRunner().invoke(cli, ["ingest", *call])
+    assert "dense float16" in done.stdout
+    assert sv.open_store(tmp_path / "s.test.zarr").layout.kind == "dense float16"
+    assert {*map(bytes, stored_rows(tmp_path / "s.zarr"))} <= {*map(bytes, HALF.astype(np.float32))}
+    unit = tmp_path / "s.zarr" / "X" / "c.1.0"
+    good = unit.read_bytes()
+    unit.write_bytes(bytes([good[0] ^ 1]) + good[1:])
+    assert CliRunner().invoke(cli, ["verify", str(tmp_path / "s.zarr")]).exit_code != 0
+    assert CliRunner().invoke(cli, ["ingest", *call, "--repair"]).exit_code == 0
+    assert unit.read_bytes() == good
+    fitted = sv.fit(tmp_path / "x.npy", tmp_path / "m.svm", label="last", store_dtype="float16", report="none")
+    assert fitted.certified
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "error", "text"),
+    [
+        (np.where(np.arange(36).reshape(9, 4) == 17, 1e6, 1.0), {}, sv.DataError, "row 5, feature 2: 1e.06 does not fit float16"),
+        (np.eye(9), {"layout": "csr"}, sv.UsageError, "float16.* is of dense rows"),
+    ],
+)  # fmt: skip
+def test_store_dtype_that_cannot_hold_the_rows_is_refused(
+    tmp_path: Path, rows: Any, options: dict[str, Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        sv.ingest(rows, tmp_path / "s.zarr", y=np.arange(9) % 2, store_dtype="float16", **options)
+    assert not (tmp_path / "s.zarr").exists()
