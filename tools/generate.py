@@ -16,7 +16,7 @@ from pathlib import Path
 import streamsvm
 import streamsvm.sklearn
 from streamsvm.api.functions import COMMANDS as FUNCTIONS
-from streamsvm.api.functions import parameter_name
+from streamsvm.api.inputs import parameter_name
 from streamsvm.cli.main import SUMMARIES
 from streamsvm.config.command_table import STEPS
 from streamsvm.config.options import GROUPS, Field, options_of

@@ -7,8 +7,6 @@ like those of a command line.
 from __future__ import annotations
 
 import inspect
-import keyword
-import os
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -21,7 +19,9 @@ import numpy as np
 from streamsvm.aliases import ByName
 from streamsvm.api.inputs import (
     Action,
+    convert_value,
     model_options,
+    parameter_name,
     place_evaluation_rows,
     place_ingest_rows,
     place_models,
@@ -30,11 +30,9 @@ from streamsvm.api.inputs import (
 from streamsvm.api.run_job import run_job
 from streamsvm.api.wording import python_words, to_python
 from streamsvm.config.command_table import STEPS, make_job
-from streamsvm.config.options import GROUPS, Field, Kind, OptionValue, Quantity
-from streamsvm.config.options import parse_toml as from_toml
+from streamsvm.config.options import GROUPS, Field, Kind, Quantity
 from streamsvm.display.html import shorten
-from streamsvm.errors import UsageError, quote
-from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, kind_of
+from streamsvm.errors import UsageError
 from streamsvm.registry import did_you_mean, load
 from streamsvm.schedule.machine import count_jobs
 
@@ -339,11 +337,6 @@ def order_fields(step: str, leave_out: Iterable[str] = ()) -> list[Field]:
     return [*arguments, *others]
 
 
-def parameter_name(field: Field) -> str:
-    """Return the name of an option as a parameter: its key, with an underscore if that is a keyword of Python."""
-    return f"{field.key}_" if keyword.iskeyword(field.key) else field.key
-
-
 def python_parameters(step: str) -> ParameterTable:
     """Return the parameters of the function of a step that its command does not have."""
     return PYTHON_PARAMETERS | (FIT_PARAMETERS if step == "fit" else {})
@@ -419,53 +412,6 @@ def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out:
         if value is not None:
             values[field.name] = convert_value(field, value)
     return values
-
-
-def convert_value(field: Field, value: OptionValue) -> OptionValue:
-    """Convert a value to the type of its field: paths, numpy numbers, '512MiB', classes given as numbers. Raises UsageError."""
-    is_rows = kind_of(value) in TABLES | ARRAYS | DASK
-    value = value if is_rows else _unwrap_numpy(value)
-    if field.name == "cluster" and not isinstance(value, str):
-        raise _refuse_address(value)
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    if is_rows:
-        kind = f"{type(value).__module__}.{type(value).__qualname__}"
-        hint = "store them first, sv.ingest(X, 'rows.zarr', y=y), and name the store; a model predicts rows in memory itself, model.predict(X)"
-        raise UsageError(
-            f"{parameter_name(field)} names a store or files, and is not the rows themselves ({kind})", hint=hint
-        )
-    if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
-        return _format_label(value)
-    if isinstance(value, Mapping):
-        return {_format_label(key): _unwrap_numpy(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | range):
-        parts = sorted(value) if isinstance(value, set) else value
-        return tuple(os.fspath(part) if isinstance(part, Path) else _unwrap_numpy(part) for part in parts)
-    return from_toml(field, value)
-
-
-def _refuse_address(value: object) -> UsageError:
-    """Return the error for an object that was passed as the address of a cluster; it is most likely a Dask client."""
-    hint = "cluster='client:' uses Dask's default client, which distributed.Client(...) sets"
-    if getattr(value, "asynchronous", False):
-        hint = "create a synchronous one, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
-    return UsageError(f"cluster is the address of a cluster as text, not {quote(type(value).__name__)}", hint=hint)
-
-
-def _unwrap_numpy(value: OptionValue) -> OptionValue:
-    """Convert a numpy number to a Python number and an array to a list; return other values unchanged."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value.tolist() if isinstance(value, np.ndarray) else value
-
-
-def _format_label(key: object) -> str:
-    """Return the name of a class: '1' for 1 and for 1.0."""
-    if isinstance(key, str):
-        return key
-    number = _unwrap_numpy(key)
-    return str(int(number)) if isinstance(number, int | float) and float(number).is_integer() else str(number)
 
 
 ingest = _make_function("ingest", place_ingest_rows, summary="Read files, or rows in memory, into a store.")

@@ -6,9 +6,10 @@ store or ingested by the job itself, models are written to temporary files.
 
 from __future__ import annotations
 
+import keyword
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -19,11 +20,13 @@ import numpy as np
 
 from streamsvm.aliases import ByName
 from streamsvm.api.wording import explain_interruption, format_call
-from streamsvm.errors import StreamSVMError, UsageError
+from streamsvm.config.options import Field, OptionValue
+from streamsvm.config.options import parse_toml as from_toml
+from streamsvm.errors import StreamSVMError, UsageError, quote
 from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.kinds_of_rows import DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
+from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
 from streamsvm.types import Report
 
 Action = Callable[[Any, Report], JobResult]
@@ -284,3 +287,55 @@ def _name_table(error: StreamSVMError, scratch: Path) -> None:
 
     path = scratch / SPILLED
     name_blocks(error, {str(path): BlocksPart(path, 0, ())}, TABLE)
+
+
+def parameter_name(field: Field) -> str:
+    """Return the name of an option as a parameter: its key, with an underscore if that is a keyword of Python."""
+    return f"{field.key}_" if keyword.iskeyword(field.key) else field.key
+
+
+def convert_value(field: Field, value: OptionValue) -> OptionValue:
+    """Convert a value to the type of its field: paths, numpy numbers, '512MiB', classes given as numbers. Raises UsageError."""
+    is_rows = kind_of(value) in TABLES | ARRAYS | DASK
+    value = value if is_rows else _unwrap_numpy(value)
+    if field.name == "cluster" and not isinstance(value, str):
+        raise _refuse_address(value)
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    if is_rows:
+        kind = f"{type(value).__module__}.{type(value).__qualname__}"
+        hint = "store them first, sv.ingest(X, 'rows.zarr', y=y), and name the store; a model predicts rows in memory itself, model.predict(X)"
+        raise UsageError(
+            f"{parameter_name(field)} names a store or files, and is not the rows themselves ({kind})", hint=hint
+        )
+    if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
+        return _format_label(value)
+    if isinstance(value, Mapping):
+        return {_format_label(key): _unwrap_numpy(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | range):
+        parts = sorted(value) if isinstance(value, set) else value
+        return tuple(os.fspath(part) if isinstance(part, Path) else _unwrap_numpy(part) for part in parts)
+    return from_toml(field, value)
+
+
+def _refuse_address(value: object) -> UsageError:
+    """Return the error for an object that was passed as the address of a cluster; it is most likely a Dask client."""
+    hint = "cluster='client:' uses Dask's default client, which distributed.Client(...) sets"
+    if getattr(value, "asynchronous", False):
+        hint = "create a synchronous one, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
+    return UsageError(f"cluster is the address of a cluster as text, not {quote(type(value).__name__)}", hint=hint)
+
+
+def _unwrap_numpy(value: OptionValue) -> OptionValue:
+    """Convert a numpy number to a Python number and an array to a list; return other values unchanged."""
+    if isinstance(value, np.generic):
+        return value.item()
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _format_label(key: object) -> str:
+    """Return the name of a class: '1' for 1 and for 1.0."""
+    if isinstance(key, str):
+        return key
+    number = _unwrap_numpy(key)
+    return str(int(number)) if isinstance(number, int | float) and float(number).is_integer() else str(number)

@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from streamsvm.aliases import JsonObject
-from streamsvm.jobs.apply.column_names import SourceColumns, group_columns
+from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int64
 from streamsvm.types import Store
 
 MAX_COLUMNS, MAX_VALUES, MAX_PROBLEMS = 30, 16, 10
 """Maximum numbers of recorded columns of a table, values of a column, and problems of a model."""
+MAX_LISTED_CLASSES, MAX_COEFFICIENTS = 10, 20
+"""Maximum number of classes, and of columns for each, whose coefficients are recorded."""
 NUMBER = "number"
 
 
@@ -205,3 +207,29 @@ def _compare_missing(one: JsonObject, shares: Sequence[JsonObject], seen: dict[i
     if len(shares) == one["of"]:
         return {"missing": [one["missing"], max(0.0, 1.0 - sum(seen[v["place"]] for v in shares))]}
     return {}
+
+
+def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
+    """Return for each class the columns with the largest effect, |weight| times standard deviation; empty for a kernel.
+
+    A row has the name of the column, its weight in the units of the data, and its standard deviation.
+    """
+    if model.expansion is not None:
+        return []
+    name_of = feature_names(store)
+    deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
+    found = []
+    for k, w in enumerate(model.weights[:MAX_LISTED_CLASSES]):
+        known = min(len(deviation), len(w) - 1)
+        effect = np.abs(w[:known] * deviation[:known])
+        top = np.argsort(-effect, kind="stable")[:MAX_COEFFICIENTS]
+        rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
+        found.append({"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
+    return found
+
+
+def feature_names(store: Store) -> Callable[[int], str]:
+    """Return the function from the number of a column to its name. For a hashed column, which has no name of its own, it
+    returns the name of its source column.
+    """
+    return name_by_number(store.facts.get("names"), store.facts.get("encoding"), store.layout.columns, "column {}")

@@ -5,7 +5,7 @@ events of progress, which occur five times a second, are thinned: one is written
 passed since the last one. So n lines cover a time that grows like 1.01^n, and a week gives one or two thousand lines.
 
 **The record** has the facts that the page shows in addition to the certificate: about the data, the model and a sample
-of rows. Its size is bounded for any store: at most BINS parts of the store, CLASSES classes and COLUMNS columns of a
+of rows. Its size is bounded for any store: at most BINS parts of the store, CLASSES classes, and few columns of a
 class. The sample consists of evenly spaced rows of four to sixteen evenly spaced chunks: 1 % of the rows read in all
 passes, and at most SAMPLE rows.
 
@@ -30,10 +30,10 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.input_files import read_whole
-from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
+from streamsvm.jobs.apply.column_names import SourceColumns, group_columns
 from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, build_curves, lower_edges
 from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins, sum_columns
-from streamsvm.jobs.column_facts import compare_columns, describe_columns
+from streamsvm.jobs.column_facts import compare_columns, describe_columns, feature_names, list_largest_coefficients
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
@@ -47,9 +47,8 @@ from streamsvm.types import Report, Store, StoredFiles, Visit
 
 SHARE = 0.01
 """Minimum time between two logged events of progress, as a fraction of the run's time."""
-BINS, CLASSES, COLUMNS, DRIFTING = 60, 10, 20, 6
-"""Maximum numbers of parts of the store and bars of a histogram; of classes; of columns of a class; of columns whose
-drift is shown."""
+BINS, CLASSES, DRIFTING = 60, 10, 6
+"""Maximum numbers of parts of the store and bars of a histogram; of classes; of columns whose drift is shown."""
 SAMPLE, LEAST = 20_000, 4_000
 """Maximum and minimum number of rows in the sample; smaller stores have fewer."""
 WIDEST = 20_000
@@ -136,7 +135,7 @@ def write_record(  # noqa: PLR0917
         "compile_seconds": compile_seconds,
         "warnings": list(messages[0]),
         "notices": list(messages[1]),
-        "coefficients": _coefficients(model, store),
+        "coefficients": list_largest_coefficients(model, store),
         "columns": describe_columns(model, store),
         "label_drift": _label_drift(open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)),
     }
@@ -157,32 +156,6 @@ def frequent_classes(store: Store) -> list[tuple[str, int]]:
         return []
     classes = sorted(zip(store.layout.classes, store.layout.counts, strict=True), key=lambda pair: -pair[1])
     return classes[:BINS]
-
-
-def _coefficients(model: Model, store: Store) -> list[JsonObject]:
-    """Return for each class the columns with the largest effect, |weight| times standard deviation; empty for a kernel.
-
-    A row has the name of the column, its weight in the units of the data, and its standard deviation.
-    """
-    if model.expansion is not None:
-        return []
-    name_of = _feature_names(store)
-    deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
-    found = []
-    for k, w in enumerate(model.weights[:CLASSES]):
-        known = min(len(deviation), len(w) - 1)
-        effect = np.abs(w[:known] * deviation[:known])
-        top = np.argsort(-effect, kind="stable")[:COLUMNS]
-        rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
-        found.append({"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
-    return found
-
-
-def _feature_names(store: Store) -> Callable[[int], str]:
-    """Return the function from the number of a column to its name. For a hashed column, which has no name of its own, it
-    returns the name of its source column.
-    """
-    return name_by_number(store.facts.get("names"), store.facts.get("encoding"), store.layout.columns, "column {}")
 
 
 def _label_drift(store: StoredFiles) -> JsonObject | None:
@@ -260,7 +233,7 @@ def _feature_drift(store: Store, means: Sequence[Float64]) -> list[JsonObject]:
     scaled = (table - statistics.mean) / np.where(deviation > 0, deviation, np.inf)
     far = np.abs(scaled * np.sqrt(rows)).max(axis=0)
     top = np.argsort(-far, kind="stable")[:DRIFTING].tolist()
-    name_of = _feature_names(store)
+    name_of = feature_names(store)
     return [{"column": name_of(j), "means": scaled[:, j].tolist(), "errors": float(far[j])} for j in top]
 
 

@@ -24,7 +24,8 @@ import scipy.sparse
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm.api.functions import COMMANDS, MORE_FILES, SYNONYMS, WITH_ROWS, parameter_name, python_parameters
+from streamsvm.api.functions import COMMANDS, MORE_FILES, SYNONYMS, WITH_ROWS, python_parameters
+from streamsvm.api.inputs import parameter_name
 from streamsvm.api.wording import to_python
 from streamsvm.cli import main as cli
 from streamsvm.config.command_table import STEPS

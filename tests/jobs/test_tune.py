@@ -20,6 +20,7 @@ from streamsvm.errors import BudgetError, DataError, ExistsError, InterruptedRun
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.tune import resume
 from streamsvm.jobs.tune import run as module
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import map_lines
@@ -201,7 +202,7 @@ def test_tune_numbers_are_searched_by_the_error_of_their_predictions(tmp_path):
 def test_tune_key_of_a_search_is_what_decides_its_table(store: str) -> None:
     """Where and how fast it is worked on is no part of it, nor are newer settings that are not given; C of 1 is the default."""
     plain = TuneJob(store, "t")
-    key = module.digest_search(plain, open_store(store))
+    key = resume.digest_search(plain, open_store(store))
     for same in (
         {"C": (1.0,)},
         {"out": "u"},
@@ -210,12 +211,12 @@ def test_tune_key_of_a_search_is_what_decides_its_table(store: str) -> None:
         {"prefetch": 3},
         {"time_limit": 5.0},
     ):
-        assert module.digest_search(replace(plain, **same), open_store(store)) == key
+        assert resume.digest_search(replace(plain, **same), open_store(store)) == key
     others = ({"C": (2.0,)}, {"C": (0.5,)}, {"folds": 7}, {"seed": 1}, {"nu": (0.5,)}, {"l1": 1.0})
-    keys = [module.digest_search(replace(plain, **other), open_store(store)) for other in others]
+    keys = [resume.digest_search(replace(plain, **other), open_store(store)) for other in others]
     assert len({key, *keys}) == len(others) + 1
     settings = {name for name, value in msgspec.to_builtins(plain).items() if value is not None}
-    assert not settings & set(module.KEYED_IF_GIVEN)
+    assert not settings & set(resume.KEYED_IF_GIVEN)
 
 
 def test_tune_rows_in_memory_may_be_folds_of_their_own() -> None:

@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.config.options import build, field_values
-from streamsvm.config.units import percent
+from streamsvm.config.units import mib, percent
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.common_options import CRAMMER_SINGER
 from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.jobs.fit.plan import Plan
+from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
 from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
 from streamsvm.jobs.fit.solver_choice import solver_settings
 from streamsvm.jobs.without_effect import without_effect
@@ -276,3 +276,17 @@ def _find_ineffective_options(job: FitJob, plan: Plan) -> dict[str, tuple[str, .
 
 def _is_made_in_passes(plan: Plan) -> bool:
     return plan.embedding is not None and plan.embedding.where == FLY
+
+
+def memory_notices(plan: Plan) -> tuple[str, ...]:
+    """Return a notice if the plan depends on a derived memory limit, and one if memory was short for greedy sampling."""
+    lines = []
+    if plan.derived_limit is not None:
+        limit = mib(plan.derived_limit)
+        lines.append(
+            f"no --memory was given: {limit} is used, from the free memory of this machine; the choice of solver and the "
+            f"result may depend on it; --memory {limit} repeats this fit"
+        )
+    if lacks_memory_for_greedy(plan):
+        lines.append(UNIFORM_SAMPLING_NOTICE)
+    return tuple(lines)

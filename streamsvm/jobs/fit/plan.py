@@ -249,7 +249,7 @@ def _with_automatic_limit(job: FitJob, store: Store) -> Plan:
     limit = budget.memory_limit(None)
     if wants_landmarks(job):  # measurements on this machine decide where features are stored
         plan = _with_automatic_solver(job, store)
-        is_small = plan.memory.total <= min(budget.SMALL_JOB_BYTES, limit) and not _lacks_memory_for_greedy(plan)
+        is_small = plan.memory.total <= min(budget.SMALL_JOB_BYTES, limit) and not lacks_memory_for_greedy(plan)
         return plan if is_small else with_derived_limit(job, store, limit)
     with budget.assume_limit(budget.UNLIMITED):
         plan = _with_automatic_solver(job, store)
@@ -277,21 +277,7 @@ def pin_automatic_choices(job: FitJob, plan: Plan) -> FitJob:
     return job
 
 
-def memory_notices(plan: Plan) -> tuple[str, ...]:
-    """Return a notice if the plan depends on a derived memory limit, and one if memory was short for greedy sampling."""
-    lines = []
-    if plan.derived_limit is not None:
-        limit = mib(plan.derived_limit)
-        lines.append(
-            f"no --memory was given: {limit} is used, from the free memory of this machine; the choice of solver and the "
-            f"result may depend on it; --memory {limit} repeats this fit"
-        )
-    if _lacks_memory_for_greedy(plan):
-        lines.append(UNIFORM_SAMPLING_NOTICE)
-    return tuple(lines)
-
-
-def _lacks_memory_for_greedy(plan: Plan) -> bool:
+def lacks_memory_for_greedy(plan: Plan) -> bool:
     """Return whether lack of memory is the only reason why landmarks are not sampled greedily."""
     return plan.request is not None and plan.request.why_sampling == NO_ROOM_FOR_GREEDY
 

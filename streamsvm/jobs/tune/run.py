@@ -12,8 +12,6 @@ cluster a cell is a task.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,7 +24,7 @@ import msgspec
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm import __version__, durable
+from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
@@ -41,16 +39,16 @@ from streamsvm.engine.executor import Executor, Task, local_executor
 from streamsvm.engine.fit_state import ProblemRun
 from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
-from streamsvm.errors import BudgetError, DataError, ExistsError, UsageError
+from streamsvm.errors import BudgetError, DataError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.input_files import read_whole
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import loss_probabilities
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_no_label_leakage
 from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.memory import plan_memory
+from streamsvm.jobs.fit.notices import memory_notices
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import build_expansion
 from streamsvm.jobs.fit.plan import (
@@ -58,7 +56,6 @@ from streamsvm.jobs.fit.plan import (
     Plan,
     make_features,
     make_plan,
-    memory_notices,
     pin_automatic_choices,
     with_derived_limit,
 )
@@ -68,6 +65,7 @@ from streamsvm.jobs.report import write_page
 from streamsvm.jobs.run_record import frequent_classes, machine
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.jobs.tune.results import SEARCH_FIELDS, Score, best_of, command_of_best, write_results
+from streamsvm.jobs.tune.resume import digest_search, read_search_journal, write_search_journal
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
 from streamsvm.locks import hold_lock
 from streamsvm.model.measures import (
@@ -86,7 +84,6 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.views import Section
-from streamsvm.store.write.writer import LARGEST_JOURNAL
 from streamsvm.types import (
     FeatureMap,
     Kernel,
@@ -106,24 +103,6 @@ FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELD
 ATTEMPTS = 10
 """Largest number of memory limits that are tried to find a sufficient one. Each is the need of the plan for the one
 before."""
-JOURNAL = "journal.json"
-MAY_DIFFER_ON_RESUME = (
-    "store",
-    "out",
-    "memory",
-    "time_limit",
-    "threads",
-    "prefetch",
-    "overwrite",
-    "cluster",
-    "insecure_network",
-    "report",
-)
-"""Settings that do not affect the results, and may change when a search is resumed. Stores are compared by digest."""
-KEYED_IF_GIVEN = (
-    "standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu", "score", "search", "points", "refine",
-)  # fmt: skip
-"""Settings that are part of the digest of a search only if they were given."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -533,7 +512,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
             given = None if given is None else replace(given, memory=job.memory)
             stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
         durable.make_directory(out)
-        _write_journal(out, key, done)  # before the first cell, so that a search killed during it is recognized
+        write_search_journal(out, key, done)  # before the first cell, so that a search killed during it is recognized
         seen = None if executor is not None else folding.cut_finer(store, job.folds, job.prefetch)
         measure = planned[0].measure
 
@@ -554,7 +533,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
                 for score in scores:
                     report({"event": "tuned", **score.facts(measure)})
                 done.append(scores)
-                _write_journal(out, key, done)
+                write_search_journal(out, key, done)
         facts = {
             "settings": msgspec.to_builtins(job),
             "store": store.digest,
@@ -580,11 +559,6 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
     seconds = time.perf_counter() - began
     drawn = None if job.report is None else output_path(job.report)
     return TuneResult(out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure, page=drawn)
-
-
-def _write_journal(out: Path, key: str, done: list[list[Score]]) -> None:
-    """Save the scores of the finished cells."""
-    durable.write_file(out / JOURNAL, json.dumps({"key": key, "cells": done}).encode())
 
 
 def _run_rounds(
@@ -679,35 +653,6 @@ def _choose_measure(job: TuneJob, plan: Plan) -> tuple[PredictionTask, Measure]:
     """
     task = describe_task(plan.problems, plan.layout, job.positive)
     return task, choose_measure(job.score, task)
-
-
-def digest_search(job: TuneJob, store: Any) -> str:
-    """Return the sha256 of everything that affects the table: version, data and settings."""
-    settings = {name: value for name, value in msgspec.to_builtins(job).items() if name not in MAY_DIFFER_ON_RESUME}
-    settings = {name: value for name, value in settings.items() if name not in KEYED_IF_GIVEN or value is not None}
-    if job.C is None and job.nu is None and not job.one_class:
-        settings["C"] = [1.0]  # the default value of C for classification and regression
-    return hashlib.sha256(json.dumps([__version__, store.digest, settings], sort_keys=True).encode()).hexdigest()
-
-
-def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Score]]:
-    """Return the scores of the cells that an interrupted run of the same search has finished.
-
-    Raises ExistsError if ``out`` has results of another search.
-    """
-    try:
-        saved = json.loads(read_whole(out / JOURNAL, LARGEST_JOURNAL))
-        if saved["key"] == key:
-            return msgspec.convert(saved["cells"], list[list[Score]])
-    except (OSError, ValueError, KeyError, TypeError, DataError, msgspec.ValidationError):
-        saved = None
-    begun = out.exists() and any(
-        not path.name.startswith(".") for path in out.iterdir()
-    )  # names of unfinished files begin with a dot
-    if begun and not overwrite:
-        hint = "run the original command again to continue it, pass --overwrite, or choose another name"
-        raise ExistsError(f"{out} exists already", hint=hint)
-    return []
 
 
 def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: Int32 | None = None) -> tuple[Score, ...]:
