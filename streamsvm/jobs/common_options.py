@@ -1,7 +1,8 @@
-"""Options that several jobs have of how they run and what they write, each declared here once.
+"""The options that several jobs share, each declared once; and the jobs export, report, synth and embed.
 
-A job mixes in the groups it has a use for. Fields of a group are keyword-only, so that a job's own fields (store, model, ...) stay the positional ones. An option that several jobs have
-with different defaults is a type here (``TimeLimit``) and a field in each of them.
+A job inherits from the groups of options that it needs. The fields of a group are keyword-only, so that only a job's
+own fields (store, model, ...) are positional. An option whose default differs between jobs is a type here
+(``TimeLimit``) and a field of each job.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from streamsvm.config.options import Bounds, Checked, Option, Quantity, option_g
 
 AT_LEAST_ONE = Bounds(least=1)
 THREADS = Bounds(least=1, most=1024)
-"""Where memory is short a fit is planned with one thread less and one less again."""
+"""The number is bounded because a fit that is short of memory is planned with each smaller number of threads in
+turn."""
 POSITIVE = Bounds(above=0)
 TIME = Bounds(least=0, infinite=True)
 TimeLimit = Annotated[
     float,
     Option(
-        "Stop after this time with exit code 75; what is finished stays, and the same command goes on with it.",
+        "Stop after this time with exit code 75. Finished work is kept, and the same command continues it.",
         "stopping",
         unit=Quantity.SECONDS,
         bounds=TIME,
@@ -29,7 +31,7 @@ TimeLimit = Annotated[
 ]
 CHUNK_BYTES = 4 << 20
 CHUNK = Option(
-    "Size of the chunks of the store, which are what is read at a time.",
+    "Size of the chunks of the store; one chunk is read at a time.",
     "output",
     unit=Quantity.BYTES,
     bounds=AT_LEAST_ONE,
@@ -44,43 +46,44 @@ STORE_DTYPE = Option(
     "output",
     choices=STORE_DTYPES,
 )
-Seed = Annotated[int, Option("Seed of everything that is drawn at random.", bounds=Bounds(least=0))]
+Seed = Annotated[int, Option("Seed of all random choices.", bounds=Bounds(least=0))]
 
 
 @option_group
 class MemoryOptions(Checked):
-    """How much memory the process may use."""
+    """The limits of memory and threads."""
 
     memory: Annotated[
         int | None,
         Option(
-            "Anonymous memory the process may use; a job that needs more is refused before it reads.",
+            "Anonymous memory that the process may use; a job that needs more is refused before any data are read.",
             "memory",
             unit=Quantity.BYTES,
             bounds=AT_LEAST_ONE,
-            default="the limit of the control group, or three quarters of what is available",
+            default="the limit of the control group, or three quarters of the available memory",
         ),
     ] = None
     threads: Annotated[
         int | None,
         Option(
-            "Threads that compute side by side; fewer where memory is short. The result does not depend on it.",
+            "Number of threads that compute in parallel; fewer if memory is short. The result does not depend on it.",
             "memory",
             bounds=THREADS,
-            default="all processors this process may use",
+            default="all processors that this process may use",
         ),
     ] = None
 
 
 @option_group
 class ReadingOptions(MemoryOptions):
-    """How the chunks of a store are read, in which order and how far ahead."""
+    """The order in which the chunks of a store are read, and how far ahead."""
 
     seed: Seed = 0
     prefetch: Annotated[
         int,
         Option(
-            "Chunks read ahead of the one that is worked on, and at once where reading is what takes the time.",
+            "Number of chunks to read ahead of the current one; as many can be read at the same time if reading is "
+            "slow.",
             "memory",
             bounds=Bounds(least=0),
         ),
@@ -89,42 +92,42 @@ class ReadingOptions(MemoryOptions):
 
 @option_group
 class ClusterOptions(Checked):
-    """Where a job runs if not in this process."""
+    """The cluster on which a job runs, if not in this process."""
 
     cluster: Annotated[
         str | None,
         Option(
-            "Run on Dask workers: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (N workers started here), "
-            "scheduler-file:PATH, or client: (of a program: the client it has). Worth it from about half a minute of work "
-            "on the threads of one machine; local:N is no faster than --threads N.",
+            "Run on Dask workers: tcp://127.0.0.1:8786, tls://HOST:8786, local:N (start N workers on this machine), "
+            "scheduler-file:PATH, or client: (in a program: its current client). A cluster pays off for jobs that take "
+            "at least half a minute on the threads of one machine; local:N is no faster than --threads N.",
             "cluster",
         ),
     ] = None
     insecure_network: Annotated[
-        bool, Option("Allow a cluster that is neither encrypted nor on this machine.", "cluster")
+        bool, Option("Allow an unencrypted connection to a cluster on other machines.", "cluster")
     ] = False
 
 
-PAGE = Option("Also draw the page of the run, as 'streamsvm report' does: an HTML file.", "output", metavar="PATH")
+PAGE = Option("Also write the HTML page of the run, as 'streamsvm report' does.", "output", metavar="PATH")
 
 
 @option_group
 class PageOptions(Checked):
-    """Whether a run also leaves a page to look at."""
+    """The HTML page of a run."""
 
     report: Annotated[str | None, PAGE] = None
 
 
 @option_group
 class OutputOptions(Checked):
-    """What happens to an output that exists."""
+    """The treatment of an output that exists already."""
 
     overwrite: Annotated[bool, Option("Replace the output if it exists.", "output")] = False
 
 
 @option_group
 class NewStoreOptions(OutputOptions):
-    """How a new store is cut into chunks and into rows for training and for testing."""
+    """The division of a new store into chunks, and into rows for training and for testing."""
 
     seed: Seed = 0
     chunk_bytes: ChunkBytes = CHUNK_BYTES
@@ -141,27 +144,25 @@ class NewStoreOptions(OutputOptions):
 LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS", "streamsvm.solvers:SOLVERS"
 
 COST = Bounds(least=1e-30, most=1e20)
-"""Of C and of lambda: the squares of what is made of them are still numbers."""
+"""Bounds of C and lambda, within which the squares of derived numbers neither overflow nor underflow."""
 SHARE = Bounds(above=0, most=1)
-"""Of nu."""
+"""Bounds of nu."""
 NU = 0.5
-"""Of one class: the share of rows outside at most where nothing is said, that of scikit-learn."""
-
-
+"""Default of nu for one-class problems, as in scikit-learn: an upper bound of the share of outliers."""
 KernelName = Annotated[str, Option("The kernel k(x, z) of the decision function.", "kernel", choices=KERNELS)]
 
 
 Tolerance = Annotated[
     float,
     Option(
-        "End when the relative gap (primal - dual) / |primal| is at most this. 0: never.",
+        "Stop when the relative duality gap (primal - dual) / |primal| is at most this. 0: never.",
         "stopping",
         bounds=Bounds(least=0),
     ),
 ]
 
 
-MaxPasses = Annotated[int, Option("End after so many passes over the data.", "stopping", bounds=AT_LEAST_ONE)]
+MaxPasses = Annotated[int, Option("Largest number of passes over the data.", "stopping", bounds=AT_LEAST_ONE)]
 
 
 SCORES = (
@@ -177,11 +178,12 @@ SCORES = (
     "mae",
     "r2",
 )
-"""The names of ``model.measures.MEASURES``, which help shows without loading it."""
+"""The names in ``model.measures.MEASURES``, repeated here so that help does not have to import numpy."""
 Score = Annotated[
     str | None,
     Option(
-        "The measure by which rows held out judge a model. Of two classes the positive one is --positive, else the rarer one.",
+        "The measure of a model's quality on held-out rows. For two classes, the positive class is that of --positive, "
+        "else the rarer one.",
         "stopping",
         choices=SCORES,
         default="error; rmse for regression, balanced_error for one class",
@@ -194,11 +196,11 @@ THRESHOLDS = ("error", "balanced_error", "f1", "cost:fp=X,fn=Y")
 Threshold = Annotated[
     str | None,
     Option(
-        "Two classes: the model predicts labels by the threshold of the decision value at which this measure is best, on the rows of "
-        "--validation, else on scores of rows by fits without them, as those of --calibrate.",
+        "Two classes: choose the threshold of the decision value at which this measure is best, on the rows of "
+        "--validation, else on out-of-fold scores as for --calibrate.",
         "model",
         choices=THRESHOLDS,
-        default="0 is the threshold",
+        default="threshold 0",
     ),
 ]
 
@@ -218,24 +220,24 @@ Dtype = Option(
 )
 
 OVR, OVO, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "ovo", "crammer_singer")
-"""What is done with several classes."""
+"""Ways to reduce several classes to optimization problems: one-vs-rest, one-vs-one, or one joint problem."""
 
 
 STANDARDIZE = Option(
-    "Give every column of numbers mean 0 and standard deviation 1 before it is used; those made of categories, dates and "
-    "text stay as they are.",
+    "Scale numeric columns to mean 0 and standard deviation 1. Columns made from categories, dates and text are not "
+    "changed.",
     "model",
 )
 
 
 @option_group
 class ScalingOptions(Checked):
-    """What is done to the columns first."""
+    """The scaling of columns before training."""
 
     standardize: Annotated[bool, STANDARDIZE] = False
-    # None where it is not given: what a run of before was made with has no such setting
+    # None if not given: then the setting is not recorded
     standardize_all: Annotated[
-        bool | None, Option("With --standardize: columns made of categories, dates and text, too.", "model")
+        bool | None, Option("With --standardize: also scale columns made from categories, dates and text.", "model")
     ] = None
 
 
@@ -256,14 +258,15 @@ class ModelOptions(ScalingOptions):
             "Value of the constant feature, whose weight is regularized like the others.",
             "model",
             bounds=Bounds(least=0, most=1e9),
-            off="Have no constant feature.",
+            off="Use no constant feature.",
         ),
     ] = 1.0
-    # None where it is not given, as of other options that came later: settings of before know nothing of it
+    # None if not given: then the setting is not recorded
     l1_ball: Annotated[
         float | None,
         Option(
-            "The lasso: C ||Xw - y||^2 over all weights with ||w||_1 at most this, with no ||w||^2 / 2 beside it: many weights are 0.",
+            "The lasso: minimize C ||Xw - y||^2, without ||w||^2 / 2, over all weights with ||w||_1 at most this; "
+            "many weights are then 0.",
             "model",
             bounds=Bounds(above=0),
         ),
@@ -271,20 +274,22 @@ class ModelOptions(ScalingOptions):
     l1: Annotated[
         float | None,
         Option(
-            "Weight of ||w||_1 beside ||w||^2 / 2, the elastic net: weights of columns that are of little use are 0.",
+            "The elastic net: factor of ||w||_1, which is added to ||w||^2 / 2; the weights of columns of little use "
+            "are then 0.",
             "model",
             bounds=Bounds(above=0),
         ),
     ] = None
     positive: Annotated[
-        str | None, Option("Train one class against the rest: the label that is the positive class.", "model")
+        str | None, Option("Train one class against the rest: the label of the positive class.", "model")
     ] = None
-    # None where it is not given: what a run of before was made with has no such setting
+    # None if not given: then the setting is not recorded
     multi_class: Annotated[
         str | None,
         Option(
-            "Of several classes: one problem for each against the rest (ovr); one for each pair of classes and its rows, which vote, as in "
-            "LIBSVM (ovo); or one for all of them (crammer_singer), where a row's margin is how far its own class is above all others.",
+            "For several classes: one problem for each class against the rest (ovr); one for each pair of classes, "
+            "with a majority vote, as in LIBSVM (ovo); or one for all classes (crammer_singer), in which the margin "
+            "of a row is the difference between the decision value of its own class and the largest of the others.",
             "model",
             choices=MULTI_CLASS,
             default=OVR,
@@ -293,8 +298,8 @@ class ModelOptions(ScalingOptions):
     class_weight: Annotated[
         str | dict[str, float] | None,
         Option(
-            "Factors of C by class, A=2,B=0.5, where classes not named have 1; or 'balanced', so that all classes weigh "
-            "the same.",
+            "Factors of C by class, such as A=2,B=0.5 (1 for other classes); or 'balanced', which gives all classes "
+            "the same total weight.",
             "model",
             bounds=Bounds(least=0, most=1e9),
             metavar="balanced|A=X,...",
@@ -304,14 +309,14 @@ class ModelOptions(ScalingOptions):
 
 @option_group
 class OneClassOptions(Checked):
-    """Whether the model is of one class."""
+    """One-class models."""
 
-    # None where it is not given: what a run of before was made with has no such setting
+    # None if not given: then the setting is not recorded
     one_class: Annotated[
         bool | None,
         Option(
-            "Learn where rows are, whatever their labels: rows unlike them have decision values below 0. With --positive, where "
-            "the rows of that class are.",
+            "Learn the region of the rows, without labels: rows unlike the training rows get decision values below 0. "
+            "With --positive, learn the region of the rows of that class.",
             "model",
         ),
     ] = None
@@ -324,7 +329,7 @@ class SolverOptions(Checked):
     solver: Annotated[
         str,
         Option(
-            "The method; auto chooses by the size of the data, the kernel and the memory.",
+            "The method; auto chooses by the size of the data, the kernel and the memory limit.",
             "solver",
             choices=SOLVERS,
             beside=("auto",),
@@ -337,7 +342,7 @@ class SolverOptions(Checked):
 
 @option_group
 class KernelOptions(Checked):
-    """The kernel, and what its Nystrom features are made of."""
+    """The kernel, and the landmarks of its Nystrom features."""
 
     kernel: KernelName = "linear"
     kernel_options: Annotated[
@@ -346,9 +351,10 @@ class KernelOptions(Checked):
     sampling: Annotated[
         str,
         Option(
-            "How landmarks are drawn: evenly (uniform), by their leverage (one pass more), far from each other "
-            "(kmeans++), or as those of a larger sample that explain the labels best (greedy). auto is greedy where labels "
-            "may have a say and the memory has room: not of one class, beside --calibrate or in embed; else it is uniform.",
+            "Choice of landmarks: uniformly at random (uniform), by leverage with one more pass (leverage), far from "
+            "each other (kmeans++), or the rows of a larger sample that explain the labels best (greedy). auto: "
+            "greedy if labels may be used and memory suffices (not for one-class models, with --calibrate or in "
+            "embed), else uniform.",
             "kernel",
             choices=("uniform", "leverage", "kmeans++", "greedy"),
             beside=("auto",),
@@ -357,7 +363,7 @@ class KernelOptions(Checked):
     cutoff: Annotated[
         float,
         Option(
-            "Leave out directions of the landmarks' kernel matrix whose eigenvalue is below this share of the largest.",
+            "Drop eigenvectors of the landmarks' kernel matrix whose eigenvalue is below this fraction of the largest.",
             "kernel",
             bounds=Bounds(above=0, below=1),
         ),
@@ -366,12 +372,13 @@ class KernelOptions(Checked):
 
 @option_group
 class LandmarkOptions(KernelOptions):
-    """One width and one set of landmarks."""
+    """The kernel's gamma, and given landmarks."""
 
     gamma: Annotated[
         float | str,
         Option(
-            "Width of the kernel: a number, 'scale' for 1 / (columns x variance), or 'mean-distance'.",
+            "The kernel's gamma: a number, 'scale' for 1 / (columns x variance), or 'mean-distance' for 1 / (mean "
+            "squared distance of two rows).",
             "kernel",
             bounds=Bounds(above=0),
             metavar="X|scale|mean-distance",
@@ -379,7 +386,7 @@ class LandmarkOptions(KernelOptions):
     ] = "scale"
     landmark_file: Annotated[
         str | None,
-        Option("A .npy file of landmarks, one a row, with the columns of the store.", "kernel", metavar="PATH"),
+        Option("A .npy file of landmarks, one per row, with the columns of the store.", "kernel", metavar="PATH"),
     ] = None
 
 
@@ -388,17 +395,18 @@ LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM = "liblinear", "libsvm", "onnx"
 
 @dataclass(frozen=True)
 class ExportJob(OutputOptions):
-    """What ``streamsvm export`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm export``; their names are the keys of a job file."""
 
-    model: Annotated[str, Option("The model: of streamsvm, or text of LIBLINEAR or LIBSVM.")]
-    out: Annotated[str, Option("Where it is written.", metavar="PATH")]
+    model: Annotated[str, Option("The model: a file of streamsvm, LIBLINEAR or LIBSVM.")]
+    out: Annotated[str, Option("Path of the exported model.", metavar="PATH")]
     _: KW_ONLY
     format: Annotated[
         str,
         Option(
-            "Text of LIBLINEAR (linear models) or LIBSVM (kernel models too, not standardized), an ONNX graph (of a table with one "
-            "input per column), a SQL query (linear models of tables, for DuckDB and PostgreSQL), or an estimator of scikit-learn (a "
-            "pickle; a PATH that ends with .skops is a file of skops), over columns as the sources have them; or a file of streamsvm.",
+            "liblinear (linear models) or libsvm (also kernel models, not standardized): their text formats. onnx: a "
+            "graph, for tables with one input per column. sql: a query for DuckDB and PostgreSQL (linear models of "
+            "tables). sklearn: an estimator, pickled, or in the format of skops if PATH ends with .skops. All of them "
+            "take columns in their original units. streamsvm: a file of streamsvm.",
             "output",
             choices=(LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM),
         ),
@@ -407,15 +415,15 @@ class ExportJob(OutputOptions):
 
 @dataclass(frozen=True)
 class ReportJob(OutputOptions):
-    """What ``streamsvm report`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm report``; their names are the keys of a job file."""
 
     runs: Annotated[
         tuple[str, ...],
         Option(
-            "Models whose MODEL.run lies beside them, or what tune has written; several are compared.", metavar="RUN"
+            "Models with their MODEL.run folder beside them, or outputs of tune; several are compared.", metavar="RUN"
         ),
     ]
-    out: Annotated[str, Option("Where the page is written, an HTML file.")]
+    out: Annotated[str, Option("Path of the page, an HTML file.")]
 
 
 GENERATORS = "streamsvm.store.generators:GENERATORS"
@@ -423,21 +431,21 @@ GENERATORS = "streamsvm.store.generators:GENERATORS"
 
 @dataclass(frozen=True)
 class SynthJob(NewStoreOptions):
-    """What ``streamsvm synth`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm synth``; their names are the keys of a job file."""
 
     name: Annotated[str, Option("The generator.", choices=GENERATORS, beside=("names", "messy-table"))]
     store: Annotated[
         str,
         Option(
-            "Where the store is written; of table, messy-table and names NAME.csv, rows of text as people have them."
+            "Path of the store; for table, messy-table and names, NAME.csv writes a CSV file with raw values instead."
         ),
     ]
     rows: Annotated[
-        int, Option("How many rows to make, those for testing included.", "output", bounds=AT_LEAST_ONE)
+        int, Option("Number of rows to generate, including those of the test store.", "output", bounds=AT_LEAST_ONE)
     ] = 1_000_000
     columns: Annotated[
         int | None,
-        Option("How many columns, of generators that make any number of them.", "output", bounds=AT_LEAST_ONE),
+        Option("Number of columns, for generators that can make any number.", "output", bounds=AT_LEAST_ONE),
     ] = None
     store_dtype: Annotated[str, STORE_DTYPE] = "auto"
     generator_options: Annotated[
@@ -447,32 +455,34 @@ class SynthJob(NewStoreOptions):
 
     @property
     def is_file(self) -> bool:
-        """Whether a file of text is made, and no store."""
+        """Whether the output is a CSV file, and not a store."""
         return Path(self.store).suffix == ".csv"
 
     @property
     def training_rows(self) -> int:
-        """Rows that are not set aside for testing: the first ones."""
+        """Number of rows that are not in the test store: the first ones."""
         return max(1, self.rows - round(self.rows * self.test_fraction))
 
     def test_path(self) -> Path:
-        """Return where the test store goes; as for ``ingest``."""
+        """Return the path of the test store, as for ``ingest``."""
         store = Path(self.store)
         return store.with_name(f"{store.stem}.test{store.suffix or '.zarr'}")
 
 
 @dataclass(frozen=True)
 class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, ScalingOptions):
-    """What ``streamsvm embed`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm embed``; their names are the keys of a job file."""
 
-    store: Annotated[str, Option("The store of the rows.")]
-    embedding: Annotated[str, Option("Where the store of their features is written.")]
+    store: Annotated[str, Option("The store with the rows.")]
+    embedding: Annotated[str, Option("Path of the store with their features.")]
     _: KW_ONLY
     kernel: KernelName = "rbf"
     landmarks: Annotated[
         int | None,
         Option(
-            "How many rows of the store to make features of; each gives one at most.", "kernel", bounds=AT_LEAST_ONE
+            "Number of landmarks: rows of the store, each of which gives at most one feature.",
+            "kernel",
+            bounds=AT_LEAST_ONE,
         ),
     ] = 1000
     dtype: Annotated[str, Dtype] = "float32"

@@ -1,18 +1,18 @@
-"""Files to train on: their rows as a store that is kept between runs, the cache of ``fit`` and ``tune``.
+"""The cache of ``fit`` and ``tune`` on files: a store with the rows of the files, which is kept between runs.
 
-The files are ingested once, into a store beside the output, which later runs on the same files use again. Raw tables
-have defaults of their own, each of which is reported and can be undone by an option: missing values are filled and
-marked, rows without a label are left out and counted, numbers are standardized, and a tenth of the rows is held out to
-evaluate the model on. Arrays and svmlight, which programs have written, keep the strict defaults of ``ingest``: a
-missing number there is more likely a mistake than a fact.
+The files are ingested once, into a store beside the output, which later runs on the same files reuse. Raw tables have
+special defaults, each of which is reported and can be undone by an option: missing values are filled and marked, rows
+without a label are dropped and counted, numeric columns are standardized, and a tenth of the rows is held out to
+evaluate the model. Arrays and svmlight files, which are written by programs, keep the strict defaults of ``ingest``,
+because a missing number in them is probably a mistake.
 
-**The cache is never silently out of date.** It records what it was made of before the first byte was read: the settings,
-the version of the program, and path, size and time of each file. A file that looks the same is taken to be the same,
-unless it was written so shortly before that its time cannot tell, or is a folder of arrays; then, and where only path or
-time differ, the sha256 of its bytes decides. Anything else makes the cache anew.
+**The cache is never silently out of date.** Before the first byte is read, it records its settings, the version of the
+program, and the path, size and time of each file. A file with the same path, size and time counts as unchanged, unless
+it was written within CLOCK_NANOSECONDS before the cache, or is a folder of arrays. In these cases, and if only path or
+time differ, the sha256 of its content decides. If anything else differs, the cache is made again.
 
-**Its name.** FILE.zarr, or FILE.2.zarr, FILE.3.zarr and so on where the names before are taken: by a store of other
-options or of other files, or by one that was not made here. So runs with different options do not replace each other's
+**Its name** is FILE.zarr, or FILE.2.zarr, FILE.3.zarr and so on if the names before belong to a cache of other options
+or other files, or to a store that is not a cache. Therefore runs with different options do not replace each other's
 rows, and a store of the user is never replaced.
 """
 
@@ -61,53 +61,54 @@ if TYPE_CHECKING:
 FilesJob: TypeAlias = "FitFilesJob | TuneFilesJob"
 """The jobs that train on files."""
 CLOCK_NANOSECONDS = 2_000_000_000
-"""A file that was written so shortly before it was read may have been written again with the same time."""
+"""Resolution that is assumed for file times: a file written within this time before it was read may have been changed
+later without a change of its time."""
 NO_LABEL = "none"
 """The value of --label for no label."""
 LOCKED = "E-LOCKED"
 """The code of the error for a store that another process is writing."""
 WAITING_SECONDS = 0.5
-"""Seconds between two looks at a store that another process is writing."""
+"""Seconds between two checks whether another process has finished writing the store."""
 IngestRows = Callable[[IngestJob, Report], JobResult]
-"""Writes rows of a program to the store of a job."""
+"""A function that writes rows of a program to the store of a job."""
 
 
 class CachedRows(NamedTuple):
-    """The rows of files as a store."""
+    """The store with the rows of files."""
 
     job: IngestJob
-    """What the store is made by."""
+    """The ingest job that makes the store."""
     table: bool
     """Whether the files are tables."""
     facts: JsonObject
-    """Of its manifest."""
+    """The facts in the manifest of the store."""
     rows: int
     notices: tuple[str, ...]
-    """Of its ingest; empty where it was there already."""
+    """The notices of the ingest; empty if the store existed already."""
     kept: bool = True
-    """Whether it is there after the run."""
+    """Whether the store is kept after the run."""
 
     @property
     def test_store(self) -> Path | None:
-        """The store of the rows that are held out; None where none are."""
+        """The store with the held-out rows; None if no rows are held out."""
         return self.job.test_path() if self.job.holds_out else None
 
     def other_notices(self) -> list[str]:
-        """Return the notices that are not among the decisions."""
+        """Return the notices without those that ``describe_decisions`` reports."""
         reported = (UNLABELED, FILLED, SKIPPED)
         return [notice for notice in self.notices if not any(what in notice for what in reported)]
 
 
 def cache_files(
-    step: str, job: FilesJob, report: Report = silent, executor: Executor | None = None, **again: OptionValue
+    step: str, job: FilesJob, report: Report = silent, executor: Executor | None = None, **resume_options: OptionValue
 ) -> CachedRows:
-    """Return the store of the files of a job: one that is there, if it is of these files as they are now, or a new one.
+    """Return the cache of the files of a job: the existing one if it is up to date, else a new one.
 
-    ``step``: the command of the job. ``again``: the options with which it goes on after an interruption. Where another
-    process ingests the same files it is waited for. Raises ExistsError for a store at ``--cache`` that was not made
-    here, and what ``ingest`` raises.
+    ``step``: the command of the job. ``resume_options``: the options that continue it after an interruption. If another
+    process is ingesting the same files, wait for it. Raises ExistsError if the store at --cache is not a cache, and the
+    errors of ``ingest``.
     """
-    told = False
+    has_reported = False
     while True:
         asked, table = plan_ingest(step, job)
         found = read_cache(asked, table=table)
@@ -121,22 +122,22 @@ def cache_files(
             add_problems(error, asked, report, partial(format_command, step, job))
             raise
         except InterruptedRun as error:
-            reason, command = error.message.partition(":")[0], format_command(step, job, **again)
+            reason, command = error.message.partition(":")[0], format_command(step, job, **resume_options)
             raise InterruptedRun(f"{reason}: {describe_leftovers(command)}") from error
         except ExistsError as error:
             if error.code != LOCKED:
                 raise
-            if not told:
+            if not has_reported:
                 report({"event": "files", "decided": [f"waiting: {error.message}"]})
-            told = True
+            has_reported = True
             time.sleep(WAITING_SECONDS)
             check_time()
 
 
 def ingest_given_rows(job: FilesJob, ingest_rows: IngestRows, report: Report, *, table: bool) -> CachedRows:
-    """Return the store of rows of a program, which ``ingest_rows`` writes to where the job names one.
+    """Return the store with rows of a program, which ``ingest_rows`` writes to the store that the job names.
 
-    ``table``: the rows are a raw table, of which a part is held out, and not arrays.
+    ``table``: whether the rows are a raw table, of which a part is held out, and not arrays.
     """
     asked = job.ingest_job((), Path(job.store), table=table, held_out=HELD_OUT if table else 0.0)
     made = ingest_rows(asked, report)
@@ -147,7 +148,7 @@ def ingest_given_rows(job: FilesJob, ingest_rows: IngestRows, report: Report, *,
 def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *, table: bool) -> CachedRows:
     for path in asked.targets():
         if is_there(path) and not _is_cache(path):
-            found = f"{path} is there already, and is not the cache of a fit or a search"
+            found = f"{path} exists already, and is not the cache of a fit or a search"
             raise ExistsError(found, hint="pass another --cache PATH")
     values = field_values(asked, (field.name for field in options_of(IngestJob))) | {"overwrite": True}
     made = ingest_sources(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
@@ -156,8 +157,8 @@ def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *,
 
 
 def plan_ingest(step: str, job: FilesJob) -> tuple[IngestJob, bool]:
-    """Return the ingest of the files of a job, and whether they are tables. Raises MissingError, DataError, UsageError
-    for a table without a label.
+    """Return the ingest job for the files of a job, and whether they are tables. Raises MissingError, DataError, and
+    UsageError for a table without a label.
     """
     asked, table = _plan_first(job)
     if table and asked.label is None and STANDARD_INPUT not in map(str, asked.sources):
@@ -166,7 +167,7 @@ def plan_ingest(step: str, job: FilesJob) -> tuple[IngestJob, bool]:
 
 
 def _plan_first(job: FilesJob) -> tuple[IngestJob, bool]:
-    """Return the ingest into the first of the names that the store may have."""
+    """Return the ingest job with the first name that the cache may have, and whether the files are tables."""
     sources = expand((job.store, *job.more))
     piped = STANDARD_INPUT in map(str, sources)
     form = "csv" if piped and job.format == "auto" else form_of(sources, job.format)
@@ -177,8 +178,8 @@ def _plan_first(job: FilesJob) -> tuple[IngestJob, bool]:
 
 
 def _choose_name(asked: IngestJob) -> IngestJob:
-    """Return an ingest with the first of the names FILE.zarr, FILE.2.zarr, ... that is free, or taken by a store of the
-    same files and options, out of date or not.
+    """Return the ingest job with the first of the names FILE.zarr, FILE.2.zarr, ... that is free, or belongs to a cache
+    of the same files and options, whether up to date or not.
     """
     for store in _names_from(asked.store):
         named = replace(asked, store=store)
@@ -194,7 +195,7 @@ def _names_from(first: Path) -> Iterator[Path]:
 
 
 def propose_label(step: str, job: FilesJob, asked: IngestJob) -> str:
-    """Return the command that fits the files of a job with the label that they most likely have, for a hint."""
+    """Return a hint with the most likely label column of the files, and the command that uses it."""
     from streamsvm.store.sources.description import guess_label
     from streamsvm.store.sources.table import TableSource
 
@@ -210,8 +211,9 @@ def propose_label(step: str, job: FilesJob, asked: IngestJob) -> str:
 
 
 def missing_output(step: str, job: FilesJob, what: str) -> UsageError:
-    """Return the error for a job without the name of its output, which ``what`` says, with the command for ``job``,
-    which has a name for it.
+    """Return the error for a command without the name of its output.
+
+    ``what``: the kind of output. ``job``: the job with a proposed name, for the command in the hint.
     """
     if job.is_of_files:
         try:
@@ -222,14 +224,14 @@ def missing_output(step: str, job: FilesJob, what: str) -> UsageError:
 
 
 def describe_contents(job: IngestJob) -> JsonObject:
-    """Return what the store of an ingest is made of, as plain JSON: settings, version and files as the disk knows them."""
+    """Return the description of a cache as plain JSON: settings, version, and path, size and time of the files."""
     settings = {name: value for name, value in settings_of(job).items() if name != "sources"}
     files = [[str(path.resolve()), found.st_size, found.st_mtime_ns] for path in _files(job) for found in [path.stat()]]
     return {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
 
 
 def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
-    """Return the store that is there if it is made of the same files by the same settings; None if not."""
+    """Return the existing cache if it was made from the same files with the same settings; else None."""
     try:
         there = [manifests.read(path) for path in job.targets()]
     except StreamSVMError:
@@ -245,12 +247,16 @@ def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
 
 
 def _files(job: IngestJob) -> list[Path]:
-    """The files of an ingest, without standard input, which cannot be read again."""
+    """Return the files of an ingest, without standard input, which cannot be read again."""
     return [path for path in job.sources if str(path) != STANDARD_INPUT]
 
 
 def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonObject]) -> bool:
-    """Whether the files are those that a store is made of, by size, and by path and time or by their bytes."""
+    """Return whether the files are those from which a cache was made: same sizes, and same paths and times or contents.
+
+    ``then``: the description in the cache; ``now``: that of the files; ``recorded``: the sources in the cache's
+    manifest.
+    """
     if [size for _, size, _ in then["files"]] != [size for _, size, _ in now["files"]]:
         return False
     times_tell = all(
@@ -263,15 +269,15 @@ def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonOb
 
 
 def caches_of(job: FilesJob) -> Iterator[IngestJob]:
-    """Yield the ingest of the files of a job with each store that is there and may have been made of them."""
+    """Yield the ingest job for the files of a job, with each existing store that may be their cache."""
     asked = _plan_first(job)[0]
     names = _names_from(asked.store) if job.cache is None else [asked.store]
     yield from (replace(asked, store=path) for path in takewhile(is_there, names))
 
 
 def describe_change(job: IngestJob) -> str:
-    """Return in what the store that is there differs from what an ingest would make now: options, version or files;
-    empty where in nothing.
+    """Return a description of the difference between the existing store and the one that an ingest would make now
+    (options, version or files); empty if there is none.
     """
     there = manifests.read(job.store).facts
     then, now = there.get(CACHE), describe_contents(job)
@@ -290,9 +296,10 @@ def describe_change(job: IngestJob) -> str:
 
 
 def _is_cache(path: Path, asked: IngestJob | None = None) -> bool:
-    """Return whether a path is a store that was made of files here, or what is left of one whose ingest was stopped.
+    """Return whether a path is a cache, or the unfinished store of an interrupted ingest.
 
-    ``asked``: only of the options of this ingest, and of its files, which may have changed since.
+    ``asked``: return False for a cache of other options or other files than those of this ingest job; the files may
+    have been changed since.
     """
     try:
         facts = manifests.read(path).facts
@@ -307,9 +314,9 @@ def _is_cache(path: Path, asked: IngestJob | None = None) -> bool:
 
 
 def notices_on_store(job: FilesJob, on_store: type, reason: str) -> list[str]:
-    """Return the notice of options for files that were stated beside a store, without effect for a ``reason``.
+    """Return notices of options for files that were given together with a store, and therefore have no effect.
 
-    ``on_store``: the class of the job that has no such options.
+    ``on_store``: the class of the job on a store, which has no such options. ``reason``: the reason to state.
     """
     kind: type = type(job)
     of_files = {field.name for field in options_of(kind)} - {field.name for field in options_of(on_store)}
@@ -320,7 +327,7 @@ def notices_on_store(job: FilesJob, on_store: type, reason: str) -> list[str]:
 
 
 def describe_decisions(job: FilesJob, cached: CachedRows) -> Iterator[str]:
-    """Yield a line for each decision that a user has not made, with the option that undoes it."""
+    """Yield a line for each decision that was made by default, with the option that undoes it."""
     noticed, asked = cached.facts.get("notices", {}), cached.job
     if filled := noticed.get(FILLED):
         yield f"missing values: {filled} {_describe_filling(job, asked)}"
@@ -337,7 +344,7 @@ def describe_decisions(job: FilesJob, cached: CachedRows) -> Iterator[str]:
 
 
 def describe_defaults(job: FilesJob, asked: IngestJob, *, table: bool) -> Iterator[str]:
-    """Yield the decisions of a fit of files that have not been read; see ``describe_decisions``."""
+    """Yield the lines of ``describe_decisions`` for a fit whose files have not been read yet."""
     if asked.missing != ERROR:
         yield f"missing values: {_describe_filling(job, asked)}"
     if table and asked.missing_label == SKIP:

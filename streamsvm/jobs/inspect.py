@@ -1,4 +1,4 @@
-"""info and verify: what a store or a model is, and whether it is intact; doctor: what this machine gives a job."""
+"""info: facts about a store or a model; verify: a check that it is intact; doctor: facts about this machine."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5
-"""How long the rate of reading is measured."""
+"""Seconds for which the read rate is measured."""
 PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
 PROBE_BYTES = 64 << 20
 CLUSTER = (
-    "local:N does what N threads do, some seconds later; workers on other machines pay for jobs that take the threads of "
-    "this one half a minute or more"
+    "local:N does the work of N threads, some seconds later; workers on other machines pay off for jobs that take at "
+    "least half a minute on the threads of this machine"
 )
-"""From which size a cluster pays: workers take 4 to 14 s to be started and to load what is compiled."""
+"""The size of jobs from which a cluster pays off; workers take 4 to 14 s to start and to load compiled code."""
 
 
 def info(path: Path, *, columns: bool = False) -> JsonObject:
@@ -47,7 +47,7 @@ def info(path: Path, *, columns: bool = False) -> JsonObject:
 
 
 def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
-    """Return what is known of a store without reading its chunks, as plain JSON."""
+    """Return facts about a store as plain JSON, without reading its chunks."""
     store = open_store(path)
     layout, facts = store.layout, store.facts
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
@@ -77,15 +77,16 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
 
 
 def _offsets(facts: JsonMapping) -> dict[str, float]:
-    """Return what was taken from columns before they were stored, by name or number; ``facts`` of a store or of a
-    model.
+    """Return the offsets that were subtracted from columns before they were stored, by name or number.
+
+    ``facts``: those of a store or of a model.
     """
     names, offsets = facts.get("names"), offsets_of_store(facts)
     return {str(names[j] if names else j): float(o) for j, o in zip(*offsets, strict=True)}
 
 
 def _statistics(store: StoredFiles) -> list[JsonObject]:
-    """Name, mean, standard deviation, minimum and maximum of every column, as the sources have it."""
+    """Return name, mean, standard deviation, minimum and maximum of each column, in its original units."""
     moments, rows = store.statistics(), store.layout.rows
     offsets = offsets_of_store(store.facts)
     for ends in (moments.mean, moments.minimum, moments.maximum):
@@ -98,7 +99,7 @@ def _statistics(store: StoredFiles) -> list[JsonObject]:
 
 
 def model_facts(path: Path) -> JsonObject:
-    """Return what a model is and how it was made, as plain JSON."""
+    """Return facts about a model and how it was made, as plain JSON."""
     model = models.load(path)
     known = model.provenance
     return {
@@ -122,7 +123,9 @@ def model_facts(path: Path) -> JsonObject:
 
 
 def verify(path: Path, report: Report = silent) -> JsonObject:
-    """Read everything and return all that is wrong. Raises what opening raises; the list is the caller's to judge."""
+    """Read all of a store or a model and return the damage found. Raises the errors of opening it; damaged chunks are
+    listed in the result and raise no error.
+    """
     if not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
     if not is_folder(path) and foreign_format(path) is None:
@@ -148,8 +151,8 @@ def verify(path: Path, report: Report = silent) -> JsonObject:
 
 
 def read_rate(store: Store) -> float:
-    """Return the bytes a second at which the store is read now, from its first chunks: cached pages included, as a pass
-    would.
+    """Return the rate in bytes per second at which the first chunks of the store are read now, from disk or page
+    cache.
     """
     from streamsvm.schedule.stream import Stream, epoch_visits
 
@@ -209,8 +212,8 @@ def _memory() -> JsonObject:
 
 
 def disk_speed(directory: Path) -> dict[str, float]:
-    """Return the bytes a second that are written durably and read back, past the page cache where the system allows
-    it.
+    """Return the rates in bytes per second of durable writing and of reading, without the page cache if the system
+    allows it.
     """
     block = os.urandom(1 << 20)
     with tempfile.TemporaryDirectory(dir=directory, prefix=".streamsvm-") as scratch:

@@ -1,13 +1,13 @@
-"""tune: cross-validate points of landmarks, gamma and C (or nu): tables, a heat map, and the page of the search.
+"""tune: cross-validate combinations of landmarks, gamma and C (or nu), and write tables, a heat map and a page.
 
-A cell of the grid is one map or one exact kernel; all values of C (or nu) and all folds are problems that share its
-passes. Each pass computes the features once for all of them, and after the last pass one more reading counts the scores
-on the folds (``jobs.folds``). Landmarks chosen by labels (greedy) differ from fold to fold, because only the training
-rows may choose them; then each fold has readings of its own, shared by all values of C. Where memory does not hold the
-states of all problems, they are solved in several groups.
+A cell of the grid is one combination of landmarks and gamma; all values of C (or nu) and all folds are problems that
+share its passes. Each pass computes the features once for all of them, and one more pass after the last one computes
+the scores on the folds (``jobs.folds``). Landmarks chosen by labels (greedy) differ from fold to fold, because the
+labels of held-out rows must not be used; then each fold has its own passes, which all values of C share. If memory does
+not suffice for the states of all problems, they are solved in several groups.
 
-The scores of finished cells are kept in a journal: a search that was stopped continues with the next cell. On a
-cluster a cell is a task.
+The scores of finished cells are kept in a journal, so that an interrupted search continues with the next cell. On a
+cluster each cell is one task.
 """
 
 from __future__ import annotations
