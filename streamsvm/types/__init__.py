@@ -5,12 +5,12 @@ Three kinds of class hold data: *records* (``NamedTuple``, which can be passed t
 ``Solver`` is a base class; ``Loss``, ``Kernel``, ``Store`` and ``FeatureMap`` are protocols.
 """
 
+from streamsvm.types.certificate import Certificate
 from streamsvm.types.data import Batch, Buffers, Chunk, Layout, Statistics, Store, StoredFiles, Visit
 from streamsvm.types.problem import SQUARED_NORM, Block, Kernel, Kind, Loss, Problem, Regularizer
 from streamsvm.types.solver import (
     DUAL,
     AnySolver,
-    Certificate,
     Cost,
     FeatureMap,
     FeaturePart,
