@@ -49,6 +49,8 @@ PREFIX = "calibration."
 BY_LOSS = "logistic loss"
 """``Calibration.scores`` where the loss itself gives probabilities and nothing was learned."""
 
+MIN_WEIGHT = 1e-12
+"""Least weight of a class that is taken back."""
 SIGMOID_MAX_STEPS = 100
 SIGMOID_RIDGE = 1e-12
 """Added to the diagonal of the Hessian, which is singular where all scores are equal."""
@@ -177,10 +179,12 @@ class Isotonic:
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """softmax(f / T), and sigma(f / T) for two classes."""
+    """softmax(f / T + offsets), and sigma(f / T) for two classes."""
 
     inverse: float
     """1 / T, above 0."""
+    offsets: tuple[float, ...] = ()
+    """What is added to each of several decision values: where classes had weights in a softmax fit; empty: 0."""
     method: ClassVar[str] = "temperature"
 
     @classmethod
@@ -193,11 +197,11 @@ class Temperature:
         (inverse,) = _read_numbers([facts["inverse"]]).tolist()
         if inverse <= 0:
             raise DataError("the calibration is not usable")
-        return cls(inverse)
+        return cls(inverse, tuple(_read_numbers(facts["offsets"]).tolist()) if facts.get("offsets") else ())
 
     @property
     def problems(self) -> int:
-        return 0
+        return len(self.offsets)
 
     def probabilities(self, decision: Float64) -> Float64:
         import scipy.special
@@ -205,10 +209,11 @@ class Temperature:
         scaled = self.inverse * decision
         if decision.shape[1] == 1:
             return normalize(scipy.special.expit(scaled))
-        return scipy.special.softmax(scaled, axis=1)
+        return scipy.special.softmax(scaled + self.offsets if self.offsets else scaled, axis=1)
 
     def facts(self) -> JsonObject:
-        return {"inverse": self.inverse, "temperature": 1.0 / self.inverse}
+        offsets: JsonObject = {"offsets": list(self.offsets)} if self.offsets else {}
+        return {"inverse": self.inverse, "temperature": 1.0 / self.inverse} | offsets
 
     def arrays(self) -> dict[str, Array]:
         return {}
@@ -261,6 +266,15 @@ def calibrate_by_loss(sharpness: float, ratios: Float64, rows: int) -> Calibrati
     do not appear, those of classes are taken back.
     """
     return Calibration(PlattSigmoid(np.full(len(ratios), float(sharpness)), -np.log(ratios)), BY_LOSS, rows)
+
+
+def calibrate_by_softmax(sharpness: float, weights: Float64 | None, rows: int) -> Calibration:
+    """Return the probabilities that a softmax fit implies: softmax(k f - log c) for ``weights`` c of the classes, (classes,).
+
+    As in ``calibrate_by_loss``, weights of classes are taken back; one of 0 counts as the least float. None: all are 1.
+    """
+    offsets = () if weights is None else tuple((-np.log(np.maximum(weights, MIN_WEIGHT))).tolist())
+    return Calibration(Temperature(float(sharpness), offsets), BY_LOSS, rows)
 
 
 def fit_sigmoid(counts: ScoreCounts) -> tuple[float, float]:

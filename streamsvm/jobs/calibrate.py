@@ -23,7 +23,7 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.calibration import CALIBRATIONS
-from streamsvm.calibration.calibrators import Calibration, Calibrator, calibrate_by_loss
+from streamsvm.calibration.calibrators import Calibration, Calibrator, calibrate_by_loss, calibrate_by_softmax
 from streamsvm.engine.checkpoint import NoCheckpoint
 from streamsvm.engine.executor import Executor, local_executor
 from streamsvm.engine.fit_state import Training
@@ -34,6 +34,7 @@ from streamsvm.losses import Logistic
 from streamsvm.model import Model
 from streamsvm.model.measures import best_threshold, parse_measure
 from streamsvm.rows import Float64, Int32
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.store.format.labels import sort_key
 from streamsvm.types import AnySolver, Layout, LinearSolution, Problem, State, Status, Stop, Store, Term
 
@@ -136,6 +137,11 @@ def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
         return {}
 
     for of_C in group_outcomes(plan.problems, plan.class_names):
+        first = plan.problems[0]
+        if isinstance(first.kind, Softmax):
+            weights = np.array([first.weights[code] for code in of_C.positives]) if first.weights else None
+            found[of_C.C] = Calibrated(calibrate_by_softmax(loss.sharpness, weights, plan.layout.rows), {})
+            continue
         ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in of_C.columns])
         found[of_C.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
     return found
@@ -148,6 +154,11 @@ def loss_probabilities(plan: Plan) -> dict[float, Callable[[Float64], Float64]]:
     loss, found = plan.problems[0].loss, dict[float, Callable[[Float64], Float64]]()
     assert isinstance(loss, Logistic)  # ``measures.choose_measure`` checks it
     for C in plan.costs:
+        first = plan.problems[0]
+        if isinstance(first.kind, Softmax):
+            weights = np.array(first.weights) if first.weights else None
+            found[C] = calibrate_by_softmax(loss.sharpness, weights, plan.layout.rows).calibrator.probabilities
+            continue
         ratios = np.array([_ratio(problem, plan.layout) for problem in plan.problems if problem.C == C])
         found[C] = calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows).calibrator.probabilities
     return found

@@ -219,7 +219,7 @@ Dtype = Option(
     choices=("float32", "float16", "int8"),
 )
 
-OVR, OVO, CRAMMER_SINGER = MULTI_CLASS = ("ovr", "ovo", "crammer_singer")
+OVR, OVO, CRAMMER_SINGER, SOFTMAX = MULTI_CLASS = ("ovr", "ovo", "crammer_singer", "softmax")
 """Ways to reduce several classes to optimization problems: one-vs-rest, one-vs-one, or one joint problem."""
 
 
@@ -289,7 +289,8 @@ class ModelOptions(ScalingOptions):
         Option(
             "For several classes: one problem for each class against the rest (ovr); one for each pair of classes, "
             "with a majority vote, as in LIBSVM (ovo); or one for all classes (crammer_singer), in which the margin "
-            "of a row is the difference between the decision value of its own class and the largest of the others.",
+            "of a row is the difference between the decision value of its own class and the largest of the others; "
+            "or, with the logistic loss, one for all classes by the softmax of their decision values (softmax).",
             "model",
             choices=MULTI_CLASS,
             default=OVR,

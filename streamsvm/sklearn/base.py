@@ -76,7 +76,7 @@ SolverName: TypeAlias = Literal[
 SamplingName: TypeAlias = Literal["auto", "uniform", "leverage", "kmeans++", "greedy"]
 FillingName: TypeAlias = Literal["error", "mean", "zero", "indicator"]
 CalibrationName: TypeAlias = Literal["none", "sigmoid", "isotonic", "temperature"]
-MultiClassName: TypeAlias = Literal["ovr", "ovo", "crammer_singer"]
+MultiClassName: TypeAlias = Literal["ovr", "ovo", "crammer_singer", "softmax"]
 Kind = TypeVar("Kind", bound=type)
 Method = TypeVar("Method", bound=Callable[..., Any])
 

@@ -28,7 +28,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.svm import LinearSVC
 from sklearn.utils import check_array
 
-from streamsvm.calibration.calibrators import PlattSigmoid
+from streamsvm.calibration.calibrators import PlattSigmoid, Temperature
 from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.features.expansion import Expansion
 from streamsvm.jobs.export.table import RawTable, has_other, has_whole_numbers, known_values, raw_table, trims_blanks
@@ -62,6 +62,8 @@ def convert_model(model: Model) -> Any:
         and not model.threshold
         and bool((calibrator.slopes == 1.0).all() and (calibrator.offsets == 0.0).all())
     )
+    if isinstance(calibrator, Temperature) and len(model.weights) > 1:
+        logistic = calibrator.inverse == 1.0 and not calibrator.offsets
     model = model.decide_at_zero()
     if calibrator is not None and not logistic:
         warnings.warn(

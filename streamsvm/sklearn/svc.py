@@ -15,7 +15,7 @@ from streamsvm.aliases import Array, ByName
 from streamsvm.api.wording import python_words
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import UsageError
-from streamsvm.jobs.common_options import CRAMMER_SINGER, OVO, OVR
+from streamsvm.jobs.common_options import CRAMMER_SINGER, OVO, OVR, SOFTMAX
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.options import NO_CALIBRATION, FitJob
 from streamsvm.jobs.partial_fit import PORTIONS, partial_fit, takes_portions
@@ -243,9 +243,10 @@ class StreamSVC(StreamClassifier):
     n_jobs : int, optional
         Threads that compute side by side: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` has no say.
         The model does not depend on it. Fewer where memory is short. ``threads`` is the same.
-    multi_class : 'ovr', 'ovo' or 'crammer_singer', default 'ovr'
+    multi_class : 'ovr', 'ovo', 'crammer_singer' or 'softmax', default 'ovr'
         With several classes one problem for each against the rest, one for each pair of them and a vote, as ``SVC`` does it (all pairs share
         each reading), or one for all of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
+        'softmax', of loss 'logistic', is the multinomial model of ``LogisticRegression``; of two classes it is the logistic loss as it is.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'
         Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
     l1 : float, optional
@@ -303,7 +304,7 @@ class StreamSVC(StreamClassifier):
     def _job(self, chosen: ByName) -> FitJob:
         """Return the job of a fit, after checking the parameters that are not options."""
         for name, given, known in (
-            ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER)),
+            ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER, SOFTMAX)),
             ("decision_function_shape", self.decision_function_shape, SHAPES),
         ):
             if given not in known:

@@ -15,7 +15,7 @@ Linear problems, out of core:
 
 Kernel machines: ``kernel``.
 
-Kinds of problems: ``problem_kinds`` (one-vs-rest, one-vs-one, regression, one-class, multinomial, each with its
+Kinds of problems: ``softmax`` (softmax regression), ``problem_kinds`` (one-vs-rest, one-vs-one, regression, one-class, multinomial, each with its
 solvers), ``regularizers`` (the l1 ball, the elastic net).
 
 Shared by several methods: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (the stall

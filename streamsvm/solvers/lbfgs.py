@@ -36,8 +36,7 @@ certificates are exact, and the solution is the best point of these passes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -46,12 +45,14 @@ from streamsvm.aliases import Array, RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.matrix_products import ROWS_PER_PRODUCT, multiply, sum_products
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import DefectError
-from streamsvm.rows import Dense, Float64
+from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_to_sum, slopes_at
+from streamsvm.solvers.softmax import are_ones, dual_values, evaluate_tiles, rows_per_tile, sharpness_of
 from streamsvm.types import (
     Block,
     Certificate,
@@ -74,6 +75,9 @@ LEAST_CURVATURE = 1e-6
 """Least h relative to the largest second derivative, for points at which hardly any row has a curvature."""
 DECREASE = 1e-4
 """A step is accepted if P falls by this fraction of the decrease that the slope promises."""
+GROWTH = 2.0
+"""Largest ratio of the length that is tried first, at most 1, and that of the last step: where a step had to be shortened
+because curvatures had changed along it, the next one would have to be, too."""
 SHORTEST, LONGEST = 0.1, 0.5
 """Bounds of the factor by which a step that was not accepted is shortened."""
 NOISE, FLOAT32_NOISE = 1e-13, 1e-7
@@ -89,10 +93,10 @@ MAX_TRIALS = 20
 """Maximum number of steps in a row that are not accepted, before the history is dropped; twice in a row: the end."""
 MAX_BASIS = 4096
 """Largest number of components for which X'X is summed and factorized."""
+TILE_ARRAYS = 4
+"""Number of float64 arrays of the decision values of a tile."""
 BASIS_MATRICES = 6
 """Number of (p, p) float64 matrices in memory while X'X is factorized."""
-ROWS_PER_PRODUCT = 2048
-"""Number of rows that are converted to float64 at the same time."""
 
 
 @saved_as("lbfgs.basis")
@@ -277,12 +281,7 @@ class LBFGS(Solver[LBFGSState]):
             products[precise] = multiply(X, np.concatenate([state.point for state in together]), precise=precise)
             for state, product in zip(together, products[precise], strict=True):
                 state.product = product
-        known: set[tuple[int, ...]] = set()
-        for state in states:
-            state.in_company = True
-            if state.passes == 0 and state.problem.held_out not in known:
-                known.add(state.problem.held_out)
-                state.gram = add_to_sum(state.gram, sum_squares(X, state.problem.columns))
+        _add_squares(states, X)
         return products
 
     def visit(self, state: LBFGSState, block: Block) -> None:
@@ -328,7 +327,7 @@ class LBFGS(Solver[LBFGSState]):
             state.basis = factorize(np.ones(problem.columns + 1) if state.gram is None else state.gram)
             state.gram = None
         w, v = state.point.ravel(), state.v.ravel()
-        losses, _, linear, quadratic = state.sums
+        losses, _, linear, quadratic = self._sums(state)
         value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v)
         primal, gradient = value + losses, state.basis.coordinates(state.point - state.v)
         gap = (primal - dual) / abs(primal) if primal else 0.0
@@ -351,6 +350,10 @@ class LBFGS(Solver[LBFGSState]):
             return Certificate(primal, dual, exact=False, facts=facts)
         return Certificate(state.best.primal, state.best.dual, final=state.search.stuck, facts=facts)
 
+    def _sums(self, state: LBFGSState) -> Sums:
+        """Return the sums of the pass."""
+        return state.sums
+
     def _accept(self, state: LBFGSState, search: Search) -> None:
         """Take the evaluated point, remember the step to it, and begin the next step from it."""
         before, problem, basis = state.search, state.problem, state.basis
@@ -365,7 +368,7 @@ class LBFGS(Solver[LBFGSState]):
                     search.steps = [*search.steps, Step(step, change, product)][-self.steps_kept(problem) :]
                 search.count += 1
         state.accepted, state.search = state.point, search
-        _begin_step(state, search)
+        _begin_step(state, search, 1.0 if before is None else min(1.0, GROWTH * before.length))
 
     @staticmethod
     def _shorten_step(state: LBFGSState, search: Search, primal: float) -> None:
@@ -378,7 +381,7 @@ class LBFGS(Solver[LBFGSState]):
             _set_point(state, search)
             return
         search.stuck, search.steps, search.failed = not search.steps, [], 0
-        _begin_step(state, search)
+        _begin_step(state, search, 1.0)
 
     def certify(self, state: LBFGSState) -> None:
         """Make the pass an evaluation of the accepted point in float64."""
@@ -418,14 +421,67 @@ class LBFGS(Solver[LBFGSState]):
         return {"history": self.history}
 
 
+@dataclass(frozen=True, slots=True)
+class SoftmaxLBFGS(LBFGS):
+    """L-BFGS for softmax problems (``solvers.softmax``): one step for the weights of all classes."""
+
+    def cost(self, problem: Problem, layout: Layout) -> Cost:
+        """Return the bytes of L-BFGS; the decision values of a tile are needed once for all problems."""
+        cost, classes, threads = LBFGS.cost(self, problem, layout), problem.kind.classes, threading.threads()
+        tile = classes * (TILE_ARRAYS * 8 * rows_per_tile(classes) + 2 * 8 * (problem.columns + 1))
+        return replace(cost, per_block_row=0, shared=cost.shared + threads * tile)
+
+    def start(self, problem: Problem) -> LBFGSState:
+        """Return the state at W = 0, or at the start weights."""
+        point, classes = problem.kind.shape(problem.first_weights()), problem.kind.classes
+        precise = problem.warm is not None or _needs_float64(problem)
+        return LBFGSState(problem, point, point, np.zeros_like(point), np.zeros(classes), precise=precise)
+
+    def prepare_shared(self, states: list[LBFGSState], X: RowRecord) -> dict[bool, Array]:
+        """Add the rows to X'X in the first pass, once for all problems."""
+        _add_squares(states, X)
+        return {}
+
+    def visit(self, state: LBFGSState, block: Block) -> None:
+        """Add the block to the sums at the point, tile by tile."""
+        problem, are_plain = state.problem, are_ones(block.s)
+        if state.passes == 0 and not state.in_company:
+            state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
+        losses, gain, sharpness = 0.0, 0.0, sharpness_of(problem)
+        for part, X, slopes, terms in evaluate_tiles(problem, block, state.point, exact=state.precise):
+            s, own = block.s[part].astype(np.float64), block.y[part].astype(np.intp)
+            weighted = slopes if are_plain else slopes * s.astype(slopes.dtype)
+            state.v += problem.C * sum_products(X, weighted, problem.columns, precise=state.precise)
+            of_own = np.bincount(own, weighted[own, np.arange(len(own))], len(slopes))
+            squares = np.einsum("kn,kn->k", weighted, slopes)
+            # sum s p (1 - p): e_y - p is -p, and 1 - p in the row of the class
+            state.curvature += sharpness * (2.0 * of_own - weighted.sum(axis=1, dtype=np.float64) - squares)
+            losses += float(s @ terms.losses)
+            gain += 0.0 if terms.entropies is None else float(s @ terms.entropies)
+        state.sums = state.sums.plus((problem.C * losses, problem.C * losses, problem.C * gain, 0.0))
+
+    def _sums(self, state: LBFGSState) -> Sums:
+        """Return the sums of the pass; in float32 the entropies follow from losses and v."""
+        if state.precise:
+            return state.sums
+        return state.sums._replace(linear=state.sums.losses + float(np.vdot(state.point, state.v)))
+
+    def dual_values(self, state: LBFGSState, block: Block) -> Float64 | None:
+        """Return the dual variables (n, K) with the largest D."""
+        if state.best is None:
+            return None
+        w, _, t = state.best.dual_point
+        return dual_values(state.problem, block, state.problem.kind.shape(w), t)
+
+
 def _needs_float64(problem: Problem) -> bool:
     """Return whether every pass is in float64."""
     return problem.tolerance < FLOAT32_TOLERANCE or problem.rows * problem.components < FLOAT32_WORK
 
 
 def _bound(problem: Problem) -> float:
-    """Return the largest second derivative of the loss."""
-    return 1.0 / problem.loss.curvature(1.0)
+    """Return the largest second derivative of the loss: of a softmax in the decision values twice that of a margin."""
+    return (2.0 if problem.kind.classes else 1.0) / problem.loss.curvature(1.0)
 
 
 def _has_fallen(search: Search, primal: float, noise: float) -> bool:
@@ -441,7 +497,7 @@ def _keep_best(state: LBFGSState, primal: float, dual: float, point: DualPoint) 
     state.best = best._replace(dual=dual, dual_point=point) if dual > best.dual else best
 
 
-def _begin_step(state: LBFGSState, search: Search) -> None:
+def _begin_step(state: LBFGSState, search: Search, length: float) -> None:
     """Set the direction from the accepted point, by the two loops of L-BFGS, and the next point to evaluate."""
     problem, basis, bound = state.problem, state.basis, _bound(state.problem)
     assert basis is not None
@@ -459,7 +515,7 @@ def _begin_step(state: LBFGSState, search: Search) -> None:
     q *= inverse
     for (s, d, product), factor in zip(search.steps, reversed(factors), strict=True):
         q += (factor - float(np.vdot(d, q)) / product) * s
-    search.direction, search.length = -q, 1.0
+    search.direction, search.length = -q, length
     search.slope = float(np.vdot(search.direction, search.gradient))
     _set_point(state, search)
 
@@ -470,33 +526,14 @@ def _set_point(state: LBFGSState, search: Search) -> None:
     state.point, state.is_step = state.accepted + state.basis.weights(search.length * search.direction), True
 
 
-def multiply(X: RowRecord, W: Float64, *, precise: bool) -> Array:
-    """Return the decision values W X' (q, n) for weights W (q, p), float64 if ``precise``."""
-    if not isinstance(X, Dense):
-        return np.ascontiguousarray(operators.margins(X, W.T).T)
-    values = X.values
-    dtype = np.float64 if precise else values.dtype
-    columns, found = W[:, :-1].astype(dtype), np.empty((len(W), len(values)), dtype)
-    if not W.any():
-        found[:] = 0.0
-        return found
-    for part in parts_of(values, dtype):
-        np.matmul(columns, values[part].astype(dtype, copy=False).T, out=found[:, part])
-    found += (X.bias * W[:, -1:]).astype(dtype)
-    return found
-
-
-def sum_products(X: RowRecord, A: Array, columns: int, *, precise: bool) -> Float64:
-    """Return A X (q, p), the sums of the rows weighted by A (q, n); the products are float64 if ``precise``."""
-    if not isinstance(X, Dense):
-        return operators.adjoint(X, A.T.astype(np.float64), columns).T
-    values = X.values
-    dtype = np.float64 if precise else values.dtype
-    found = np.zeros((len(A), columns + 1))
-    for part in parts_of(values, dtype):
-        found[:, :-1] += A[:, part].astype(dtype, copy=False) @ values[part].astype(dtype, copy=False)
-    found[:, -1] = X.bias * A.sum(axis=1, dtype=np.float64)
-    return found
+def _add_squares(states: list[LBFGSState], X: RowRecord) -> None:
+    """Add the rows to X'X in the first pass, for the first of the problems with the same rows."""
+    known: set[tuple[int, ...]] = set()
+    for state in states:
+        state.in_company = True
+        if state.passes == 0 and state.problem.held_out not in known:
+            known.add(state.problem.held_out)
+            state.gram = add_to_sum(state.gram, sum_squares(X, state.problem.columns))
 
 
 def sum_terms(layout: Layout) -> int:
@@ -504,13 +541,6 @@ def sum_terms(layout: Layout) -> int:
     product adds up the rows of at most a chunk; its results are added to those of other products.
     """
     return layout.largest_chunk + layout.rows // ROWS_PER_PRODUCT + 2 * len(layout.chunks)
-
-
-def parts_of(values: Array, dtype: Any) -> Sequence[slice]:
-    """Return the parts of the rows that are multiplied together: all of them, or few where they are converted."""
-    if values.dtype == dtype:
-        return [slice(0, len(values))]
-    return [slice(start, start + ROWS_PER_PRODUCT) for start in range(0, len(values), ROWS_PER_PRODUCT)]
 
 
 def sum_squares(X: RowRecord, columns: int) -> Float64:

@@ -43,6 +43,10 @@ The logistic loss has no such k. sum_i C_i |l'(m_i)| <= sharpness L and sum a_i 
 the above holds with b_i for a_i. The w_k are sums of a_ik x_i with sum_k |a_ik| = 2 b_i, and the norm of a vector >= 0
 is at most that of a sum that contains it, so that the bound of dv doubles.
 
+**Softmax** (``solvers.softmax``): the same with the logistic loss of soft margins and b_i = C_i (1 - p_iy). Its slope and
+curvature in the errors of two decision values are those of that loss. D contains sum C_i H(p_i) <= D + ||v||^2 / 2, sums of
+K positive terms.
+
 **One-class problems with a free offset** (``solvers.one_class``): sum a_i is nu sum s_i. P is a sum of terms of both
 signs; the sum of their absolute values must be given instead of P. The weights of rows are known. The same holds for
 two classes with nu (``solvers.nu``), with margins in units of rho.
@@ -188,6 +192,8 @@ def rounding_of_dual(
     primal = abs(found.primal)
     length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(found.primal - found.dual, 0.0))
     heavy, total = _bound_dual_sums(problem, primal, 0.5 * length * length, weights)
+    if problem.kind.classes and not problem.loss.quadratic():  # sum C_i H <= D + ||v||^2 / 2, of K terms a row
+        total = (1.0 + problem.kind.classes / (problem.rows + OWN)) * max(total, primal + 0.5 * length * length)
     if problem.loss.numeric():
         assert weights is not None  # they are counted
         total += _products(problem, primal, 0.5 * length * length, weights) + heavy * size

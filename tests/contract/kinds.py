@@ -13,6 +13,7 @@ from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.types import SQUARED_NORM, Kind, Loss, Regularizer
 
 CLASSES = 4
@@ -77,6 +78,7 @@ CASES = {
     "regression": Case(Regression(), SQUARED_NORM, Squared(0.5), themselves, half_square, ("newton", "interior_point")),
     "one class": Case(OneClass(), SQUARED_NORM, SquaredHinge(), ones, half_square, ("newton", "dcd"), bias=0.0),
     "multinomial": Case(Multinomial(CLASSES), SQUARED_NORM, SquaredHinge(), themselves, half_square, ("interior_point", "dcd"), C=0.02),
+    "softmax": Case(Softmax(CLASSES, 2.0), SQUARED_NORM, Logistic(2.0), themselves, half_square, ("lbfgs",), C=0.02),
     "elastic net": Case(
         OneAgainstRest(1), ElasticNet(3.0), SquaredHinge(), lambda codes: np.where(codes == 1, 1, -1),
         lambda w, losses, s: half_square(w, losses, s) + 3.0 * float(np.abs(w).sum()), ("newton",),

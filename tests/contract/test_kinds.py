@@ -15,6 +15,7 @@ from streamsvm.features.scaling import Raw
 from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.linear_rounding import RowWeights, VectorSum, rounding_of_dual, rounding_of_primal
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Certificate, Kind, Problem, Regularizer, Stop
 from tests.contract.kinds import CASES, CLASSES, Case, saved_subclasses
@@ -48,7 +49,10 @@ def primal(case: Case, w: Any) -> float:
     if f.ndim == 2:
         own = f[np.arange(ROWS), y]
         f[np.arange(ROWS), y] = -np.inf
-        m = own - f.max(axis=1)
+        if isinstance(case.kind, Softmax):
+            m = own - np.logaddexp.reduce(case.kind.sharpness * f, axis=1) / case.kind.sharpness
+        else:
+            m = own - f.max(axis=1)
     else:
         m = f - y if case.loss.numeric() else y * f
     mine = np.isfinite(y)

@@ -12,6 +12,7 @@ from streamsvm.solvers import SOLVERS, check_solver, losses_of
 from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.problem_kinds import Multinomial
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.types import AnySolver, Kernel, Loss, Solver
 
 METHODS_OF_FLAGS = {
@@ -25,7 +26,7 @@ METHODS_OF_FLAGS = {
 def variants(name: str) -> list[AnySolver]:
     """A registered solver, and those it gives for other kinds of problems."""
     solver = SOLVERS[name]()
-    others = (part.adapt(solver) for part in (Multinomial(3), L1Ball(1.0), ElasticNet(1.0), NuMargin(0.5)))
+    others = (part.adapt(solver) for part in (Multinomial(3), Softmax(3), L1Ball(1.0), ElasticNet(1.0), NuMargin(0.5)))
     return [solver, *(other for other in others if other is not None)]
 
 

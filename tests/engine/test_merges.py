@@ -19,11 +19,13 @@ from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 from streamsvm.solvers.kernel.active_set import KernelActiveSet
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.kernel.frank_wolfe import Partan
+from streamsvm.solvers.lbfgs import LBFGS
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneClass
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.types import AnySolver, Block, Problem
 from streamsvm.types.state import (
     DriverOnly,
@@ -160,6 +162,7 @@ def variants() -> dict[str, tuple[Any, Problem]]:
         "weights": (WeightEvaluation(), drawn(warm=WARM)),
         "three classes": (three.adapt(InteriorPoint()), drawn(SquaredHinge(), kind=three)),
         "three classes, descent": (three.adapt(DCD()), drawn(SquaredHinge(), kind=three)),
+        "softmax": (Softmax(3).adapt(LBFGS()), drawn(Logistic(), kind=Softmax(3))),
         "l1": (l1.adapt(Newton()), drawn(regularizer=l1)),
         "l1 ball": (ball.adapt(Partan()), drawn(Squared(), regularizer=ball)),
         "nu": (nu.adapt(InteriorPoint()), drawn(MARGIN, regularizer=nu, C=1.0)),

@@ -441,6 +441,8 @@ def _add_calibrator(graph: GraphBuilder, calibrator: Calibrator, decision: str, 
         scaled = graph.add("Mul", decision, graph.constant(np.array(calibrator.inverse)))
         if problems == 1:
             return _add_normalize(graph, _add_sigma(graph, scaled), problems)
+        if calibrator.offsets:
+            scaled = graph.add("Add", scaled, graph.constant(np.array(calibrator.offsets)))
         return graph.add("Softmax", scaled, axis=1)
     raise UsageError(f"the calibration '{calibrator.method}' has no operators in ONNX", hint="keep the model as it is")
 

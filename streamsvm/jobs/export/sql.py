@@ -142,6 +142,8 @@ def _probabilities(calibrator: Calibrator, f: list[str]) -> list[str]:
         scaled = [f"({number(calibrator.inverse)} * {value})" for value in f]
         if len(f) == 1:
             return [_sigma(scaled[0])]
+        if calibrator.offsets:
+            scaled = [f"({z} + {number(offset)})" for z, offset in zip(scaled, calibrator.offsets, strict=True)]
         top = f"GREATEST({', '.join(scaled)})"
         powers = [f"EXP(GREATEST({value} - {top}, {number(-LARGEST_EXPONENT)}))" for value in scaled]
         return [f"{power} / ({' + '.join(powers)})" for power in powers]

@@ -454,7 +454,7 @@ def _updates(plan: Plan, training: Training) -> int:
     from streamsvm.solvers.lbfgs import LBFGS, sum_terms
 
     if isinstance(plan.solver, LBFGS):
-        return 3 * sum_terms(plan.layout)
+        return 3 * (sum_terms(plan.layout) + plan.problems[0].kind.classes)
     if plan.solver.has_dual_witness:
         return 3 * two_sum_terms(plan.layout.rows)
     from streamsvm.solvers.dcd import DualAscent
@@ -466,8 +466,8 @@ def _updates(plan: Plan, training: Training) -> int:
 def save_dual(path: Path, store: Store, plan: Plan, training: Training) -> None:
     """Write the dual variables as float64 array (problems, rows) in .npy format, chunk by chunk; (rows,) for one problem.
 
-    In a Crammer-Singer problem each row has one dual variable per class, a_ik of
-    ``compute.passes.dcd.multinomial_sweep``, and the shape is (problems, rows, classes).
+    If all classes are in one problem, each row has one dual variable per class, a_ik of
+    ``compute.passes.dcd.multinomial_sweep`` or ``solvers.softmax``, and the shape is (problems, rows, classes).
     """
     problems, rows = len(training.runs), store.layout.rows
     shape = (rows, classes) if (classes := plan.problems[0].kind.classes) else (rows,)
@@ -489,16 +489,16 @@ def _compute_dual(store: Store, features: FeatureMap, run: ProblemRun, solver: A
     problems for rows of other classes.
     """
     layout, problem = store.layout, run.problem
-    starts = layout.starts
+    starts, shape = layout.starts, (problem.kind.classes,) if problem.kind.classes else ()
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False)) as stream:
         for loaded in stream:
             chunk = loaded.visit.chunk
             if chunk in problem.held_out:
-                yield np.zeros(len(loaded.chunk.codes))
+                yield np.zeros((len(loaded.chunk.codes), *shape))
                 continue
             for part in features.parts(loaded.chunk.X):
                 seen = block_of(problem, loaded, part, starts[chunk], reused=True)
-                all_rows = np.zeros(part.stop - part.start)
+                all_rows = np.zeros((part.stop - part.start, *shape))
                 if seen is not None:
                     values = solver.dual_values(run.witness_state(), seen)
                     assert values is not None  # ``solver_choice.build_solver`` makes the solver keep them

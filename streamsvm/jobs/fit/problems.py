@@ -35,7 +35,7 @@ import numpy as np
 from streamsvm.config.options import build
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.common_options import CRAMMER_SINGER, NU, OVO
+from streamsvm.jobs.common_options import CRAMMER_SINGER, NU, OVO, SOFTMAX
 from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES, Logistic, threshold
@@ -46,6 +46,7 @@ from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, relative_spread
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.store.format.labels import REST, TARGET, sort_key
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import SQUARED_NORM, AnySolver, Kind, Layout, Loss, Problem, Regularizer, Store, Term
@@ -68,8 +69,9 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
         loss = MARGIN
     _check_l1_ball(job, loss)
     _check_l1(job)
+    _check_softmax(job, loss)
     positives, names = _choose_positives(job, layout)
-    costs, together = resolve_costs(job, layout.rows), job.multi_class == CRAMMER_SINGER
+    costs, together = resolve_costs(job, layout.rows), job.multi_class == CRAMMER_SINGER or _uses_softmax(job, layout)
     if job.multi_class == OVO and len(layout.classes) > BINARY:
         order = _sort_codes(layout)
         pairs = [_build_pair(job, layout, loss, *pair) for pair in combinations(order, 2)]
@@ -82,7 +84,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
             C,
             layout.rows,
             layout.columns,
-            _choose_kind(job, layout, p),
+            _choose_kind(job, layout, loss, p),
             job.bias,
             _resolve_class_weights(job, layout, p),
             tolerance=job.tolerance,
@@ -94,11 +96,35 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     ], names
 
 
-def _choose_kind(job: FitJob, layout: Layout, positive: int) -> Kind:
-    """Return the kind of problem in which class ``positive`` is +1. Regression and Crammer-Singer have one problem only."""
+def _choose_kind(job: FitJob, layout: Layout, loss: Loss, positive: int) -> Kind:
+    """Return the kind of problem in which class ``positive`` is +1. Regression, Crammer-Singer and softmax have one problem only."""
     if layout.numeric:
         return Regression()
+    if _uses_softmax(job, layout):
+        assert isinstance(loss, Logistic)  # ``_check_softmax`` has checked it
+        return Softmax(len(layout.classes), loss.sharpness)
     return Multinomial(len(layout.classes), positive) if job.multi_class == CRAMMER_SINGER else OneAgainstRest(positive)
+
+
+def _uses_softmax(job: FitJob, layout: Layout) -> bool:
+    """Return whether the fit is one softmax problem. With two classes it is the logistic loss of one decision function."""
+    return job.multi_class == SOFTMAX and len(layout.classes) > BINARY
+
+
+def _check_softmax(job: FitJob, loss: Loss) -> None:
+    """Raise UsageError for options that cannot be combined with --multi-class softmax."""
+    if job.multi_class != SOFTMAX:
+        return
+    if not isinstance(loss, Logistic):
+        raise UsageError(
+            f"--multi-class {SOFTMAX} is of the logistic loss, and the loss is '{job.loss}'", hint="--loss logistic"
+        )
+    if job.kernel != "linear" and not wants_landmarks(job):
+        what = f"--multi-class {SOFTMAX} is for linear functions and landmarks, not for exact kernels"
+        raise UsageError(what, hint="--landmarks 1000, or another --multi-class")
+    if job.l1 is not None:
+        hint = "leave out --l1, or --multi-class"
+        raise UsageError(f"--l1 cannot be combined with --multi-class {SOFTMAX}", hint=hint)
 
 
 def _choose_regularizer(job: FitJob) -> Regularizer:
@@ -224,9 +250,9 @@ def _check_nu(job: FitJob, layout: Layout) -> None:
     if job.kernel != "linear" and not wants_landmarks(job):
         hint = "--landmarks 1000, or --C"
         raise UsageError("--nu of two classes is for linear functions and landmarks, not for exact kernels", hint=hint)
-    if job.multi_class == CRAMMER_SINGER:
+    if job.multi_class in {CRAMMER_SINGER, SOFTMAX}:
         hint = "--multi-class ovr or ovo, or --C in place of --nu"
-        raise UsageError(f"--nu cannot be combined with --multi-class {CRAMMER_SINGER}", hint=hint)
+        raise UsageError(f"--nu cannot be combined with --multi-class {job.multi_class}", hint=hint)
 
 
 def _check_l1_ball(job: FitJob, loss: Loss) -> None:
@@ -370,7 +396,7 @@ def _resolve_class_weights(job: FitJob, layout: Layout, positive: int) -> tuple[
     if job.class_weight != "balanced":
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     positives, rows = layout.counts[positive], layout.rows
-    if job.multi_class in {OVO, CRAMMER_SINGER}:
+    if job.multi_class in {OVO, CRAMMER_SINGER} or _uses_softmax(job, layout):
         present = sum(count > 0 for count in layout.counts)
         return tuple(rows / (present * count) if count else 1.0 for count in layout.counts)
     if positives in (0, rows):  # one side has no rows: there is nothing to balance

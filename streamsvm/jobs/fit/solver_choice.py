@@ -38,6 +38,7 @@ from streamsvm.solvers.newton.preconditioner import max_explicit_components
 from streamsvm.solvers.newton.priority_sampling import min_useful_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.problem_kinds import OneAgainstRest
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.types import DUAL, AnySolver, Kernel, Layout, Loss, Problem, Store
 
 SAMPLED_COLUMNS = 1500
@@ -77,6 +78,8 @@ def wants_exact_kernel(job: FitJob) -> bool:
 def _choose_for_all_classes(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:
     """Choose the solver of Crammer-Singer problems: second order if its steps are cheap and all rows fit the memory."""
     what, classes = "all classes in one problem", problem.kind.classes
+    if isinstance(problem.kind, Softmax):
+        return "lbfgs", f"{what}: softmax"
     columns = landmark_count(job) if wants_landmarks(job) else layout.columns
     may_use_interior_point = job.cluster is None and job.validation is None and problem.loss.quadratic()
     if may_use_interior_point and step_work(layout.rows, columns, classes) <= WORK:

@@ -1,0 +1,61 @@
+"""Products of a block's rows with the weights of many decision functions, as matrix products where rows are dense.
+
+With rows x_i (n), each extended by its constant feature, W (q, p) and A (q, n):
+
+    multiply(X, W)              = W X'     (q, n), class by class, so that what follows works on contiguous rows
+    sum_products(X, A, columns) = A X      (q, p)
+
+In the dtype of the entries (float32), or in float64 (``precise``), where rows are converted few at a time. The order of
+the sums depends only on the block. Rows that are not dense are multiplied by ``operators``, always in float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from streamsvm.aliases import Array
+from streamsvm.compute.blocks import operators
+from streamsvm.rows import Dense, Float64
+
+ROWS_PER_PRODUCT = 2048
+"""Number of rows that are converted to float64 at the same time."""
+
+
+def multiply(X: operators.Operand, W: Float64, *, precise: bool) -> Array:
+    """Return the decision values W X' (q, n) for weights W (q, p); float64 if ``precise``."""
+    if not isinstance(X, Dense):
+        return np.ascontiguousarray(operators.margins(X, W.T).T)
+    values = X.values
+    dtype = np.float64 if precise else values.dtype
+    if not W.any():
+        return np.zeros((len(W), len(values)), dtype)
+    weights, product = W[:, :-1].astype(dtype), np.empty((len(W), len(values)), dtype)
+    for part in _parts(values, dtype):
+        np.matmul(weights, values[part].astype(dtype, copy=False).T, out=product[:, part])
+    if X.bias:
+        product += (X.bias * W[:, -1:]).astype(dtype)
+    return product
+
+
+def sum_products(X: operators.Operand, A: Array, columns: int, *, precise: bool) -> Float64:
+    """Return A X (q, p), the sums of the rows weighted by A (q, n); the products are float64 if ``precise``."""
+    if not isinstance(X, Dense):
+        return operators.adjoint(X, A.T.astype(np.float64), columns).T
+    values = X.values
+    dtype = np.float64 if precise else values.dtype
+    sums = np.zeros((len(A), columns + 1))
+    for part in _parts(values, dtype):
+        sums[:, :-1] += A[:, part].astype(dtype, copy=False) @ values[part].astype(dtype, copy=False)
+    if X.bias:
+        sums[:, -1] = X.bias * A.sum(axis=1, dtype=np.float64)
+    return sums
+
+
+def _parts(values: Array, dtype: Any) -> Sequence[slice]:
+    """Return the parts of the rows that are multiplied together: all of them, or few where they are converted."""
+    if values.dtype == dtype:
+        return [slice(0, len(values))]
+    return [slice(start, start + ROWS_PER_PRODUCT) for start in range(0, len(values), ROWS_PER_PRODUCT)]
