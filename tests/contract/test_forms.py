@@ -33,18 +33,18 @@ BY_NU = tuple(name for name in FORMS if name.startswith("nu"))
 REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "tune": [(PAIRS, "does not support one-vs-one models")],
     "calibrate": [
-        (ONE_CLASS, "stand for no probabilities"),
+        (ONE_CLASS, "cannot be calibrated as probabilities"),
         (OF_NUMBERS, "for classes, and the store holds numbers"),
-        (PAIRS, "votes of pairs of classes are no probabilities"),
+        (PAIRS, "votes of pairs of classes are not probabilities"),
     ],
     "validation": [
-        (ONE_CLASS, "labels have no say"),
+        (ONE_CLASS, "do not use labels"),
         (tuple(name for name in KERNELS if "landmarks" in FORMS[name][1]), "chunks are held out of linear fits only"),
         (KERNELS, "could choose among after each pass"),
     ],
     "dual": [
-        (ONE_CLASS, "recomputed from its model alone"),
-        (BY_NU, "recomputed from its model alone"),
+        (ONE_CLASS, "computed from the model alone"),
+        (BY_NU, "computed from the model alone"),
         (("elastic net", "elastic net of numbers"), "recomputed from the model"),
         (("on the simplex", "l1 ball"), "has no dual variables to write"),
     ],

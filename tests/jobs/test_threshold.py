@@ -167,8 +167,8 @@ def test_threshold_is_shown_and_a_file_that_lies_about_it_is_refused(store: str,
     [
         ({"threshold": "auc"}, "--threshold cannot be 'auc'"),
         ({"threshold": "cost:fp=1"}, "two kinds of error cost"),
-        ({"threshold": "f1", "one_class": True}, "labels have no say"),
-        ({"threshold": "f1", "multi_class": "ovo"}, "pairs of classes vote"),
+        ({"threshold": "f1", "one_class": True}, "do not use labels"),
+        ({"threshold": "f1", "multi_class": "ovo"}, "votes of pairs of classes"),
     ],
 )
 def test_threshold_that_means_nothing_is_refused(store: str, tmp_path: Path, more: dict[str, Any], why: str) -> None:

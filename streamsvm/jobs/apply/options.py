@@ -18,20 +18,20 @@ EQUAL_COSTS = 1.0, 1.0
 """The default costs of a false positive and of a false negative."""
 PROBABILITY = "probability"
 OUTPUTS = ("label", "decision", PROBABILITY)
-NAMED = (".csv", ".parquet")
+NAMED_COLUMN_SUFFIXES = (".csv", ".parquet")
 """Suffixes of files with named columns, in which rows can begin with their ids."""
-SUFFIXES = (*NAMED, ".npy", ".txt")
+SUFFIXES = (*NAMED_COLUMN_SUFFIXES, ".npy", ".txt")
 
 
 @dataclass(frozen=True)
 class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
-    """What ``streamsvm predict`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm predict``. The keys of a job file are the names of these fields and of the fields of the groups."""
 
     model: Annotated[str, Option("The model.")]
     data: Annotated[
         tuple[str, ...],
         Option(
-            "A store, or files like those the model's store was made of, with or without labels; - is standard input.",
+            "A store, or files like those of the training data, with or without labels; - is standard input.",
             metavar="STORE|SOURCE",
         ),
     ]
@@ -42,16 +42,16 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     output: Annotated[
         str | tuple[str, ...],
         Option(
-            "Write the label of a row, the decision value of every problem (two classes: the label changes at f = 0, or at the model's threshold), the probability "
-            "of every class, or several: label,probability. In CSV and Parquet a row begins with its id, or with its number, from 0, where rows have "
-            "none and no lines may be left out.",
+            "What to write for each row: the label, the decision value of every problem (two classes: the label changes at f = 0, or at "
+            "the threshold of the model), the probability of every class, or several: label,probability. In CSV and Parquet the first column is "
+            "the id of the row; rows without ids are numbered from 0, unless lines may be skipped.",
             "output",
             choices=OUTPUTS,
         ),
     ] = "label"
 
     def __post_init__(self) -> None:
-        """Check the options; raises UsageError."""
+        """Check the options. Raises UsageError."""
         super().__post_init__()
         if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
             raise UsageError(
@@ -74,7 +74,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     @property
     def named(self) -> bool:
         """Whether the output has named columns, of which the first has the ids of rows."""
-        return self.out == STDOUT or Path(self.out).suffix in NAMED
+        return self.out == STDOUT or Path(self.out).suffix in NAMED_COLUMN_SUFFIXES
 
     @property
     def numbered(self) -> bool:
@@ -84,20 +84,20 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
 
 @dataclass(frozen=True)
 class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
-    """What ``streamsvm evaluate`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm evaluate``. The keys of a job file are the names of these fields and of the fields of the groups."""
 
     model: Annotated[str, Option("The model.")]
     data: Annotated[
         tuple[str, ...],
         Option(
-            "A store, or labeled files like those the model's store was made of; - is standard input.",
+            "A store, or labeled files like those of the training data; - is standard input.",
             metavar="STORE|SOURCE",
         ),
     ]
     threshold: Annotated[
         float | None,
         Option(
-            "Two classes: also show precision, recall, F1 and cost where rows with f > X are positive.",
+            "Two classes: also show precision, recall, F1 and cost if rows with f > X are predicted as positive.",
             "output",
             bounds=Bounds(),
         ),
@@ -105,7 +105,7 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     best_threshold: Annotated[
         str | None,
         Option(
-            "Two classes: also show the threshold that is best by this measure.",
+            "Two classes: also show the threshold at which this metric is best.",
             "output",
             choices=(*MEASURES, "cost:fp=X,fn=Y"),
             aliases=(("f1", "F1"), ("balanced_error", "balanced_accuracy"), ("error", "accuracy")),
@@ -123,14 +123,14 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     positive: Annotated[
         str | None,
         Option(
-            "Two classes: the one that F1, average precision, precision, recall and cost are of.",
+            "Two classes: the positive class, to which F1, average precision, precision, recall and cost refer.",
             "output",
-            default="that of the fit's --positive, else the rarer one",
+            default="--positive of the fit, else the rarer class",
         ),
     ] = None
 
     def __post_init__(self) -> None:
-        """Check the options; raises UsageError."""
+        """Check the options. Raises UsageError."""
         super().__post_init__()
         if self.best_threshold is not None and self.best_threshold.startswith("cost:"):
             from streamsvm.model.measures import parse_measure

@@ -1,4 +1,4 @@
-"""What ``fit`` is asked for."""
+"""The options of ``fit``."""
 
 from __future__ import annotations
 
@@ -43,17 +43,17 @@ from streamsvm.jobs.ingest.options import (
 )
 
 NO_CALIBRATION = "none"
-"""The other way to say that a model is to have no probabilities."""
+"""The value of --calibrate for a model without probabilities, which is also the default."""
 
 
 @option_group
 class CostOptions(Checked):
-    """How much the losses weigh against the norm of the weights."""
+    """The weight of the losses relative to the regularization."""
 
     C: Annotated[
         float | tuple[float, ...] | None,
         Option(
-            "Weight of the sum of losses against ||w||^2 / 2; of several values a model each.",
+            "Factor of the sum of losses, which is added to ||w||^2 / 2. Several values: a model for each.",
             "model",
             bounds=COST,
             default="1",
@@ -62,7 +62,7 @@ class CostOptions(Checked):
     lambda_: Annotated[
         float | None,
         Option(
-            "The other way to give C, for lambda/2 ||w||^2 + mean loss: C = 1 / (lambda n).",
+            "Alternative to C, for the objective lambda/2 ||w||^2 + mean loss: C = 1 / (lambda n).",
             "model",
             bounds=COST,
         ),
@@ -71,7 +71,7 @@ class CostOptions(Checked):
 
 @option_group
 class NuOptions(Checked):
-    """The other way to say how much the losses weigh."""
+    """The alternative to C: a bound on a fraction of rows."""
 
     nu: Annotated[
         float | None,
@@ -80,39 +80,39 @@ class NuOptions(Checked):
             "at most this fraction of rows is beyond its margin (nu-SVM).",
             "model",
             bounds=SHARE,
-            default="0.5 of one class",
+            default="0.5 for one-class",
         ),
     ] = None
 
 
 ONE_CLASS_REFUSES = {
-    "calibrate": "decision values of one class stand for no probabilities",
-    "threshold": "labels have no say in one class",
-    "validation": "labels have no say in one class, and there is no error on rows held out",
-    "warm_start": "a fit of one class starts from nothing",
-    "dual": "the bound of one class is recomputed from its model alone",
-    "class_weight": "there is one class; rows may have weights",
+    "calibrate": "one-class decision values cannot be calibrated as probabilities",
+    "threshold": "one-class fits do not use labels",
+    "validation": "one-class fits do not use labels, so that held-out rows have no error",
+    "warm_start": "one-class fits cannot be warm-started",
+    "dual": "the dual bound of a one-class fit is computed from the model alone",
+    "class_weight": "there is only one class; use weights of rows instead",
     "l1_ball": "it is for least squares",
-    "l1": "it chooses columns that tell classes apart, or predict numbers",
+    "l1": "it selects columns that separate classes or predict numbers",
 }
-"""Options that mean nothing where there is one class, and why."""
+"""Options that one-class fits do not support, with the reason."""
 
 NU_REFUSES = {
-    "C": "nu stands in its place",
-    "lambda_": "nu stands in the place of C",
-    "warm_start": "a fit whose C is found by nu starts from nothing",
-    "dual": "the bound of nu is recomputed from its model alone",
+    "C": "nu replaces C",
+    "lambda_": "nu replaces C, for which lambda is another name",
+    "warm_start": "nu-SVM fits cannot be warm-started",
+    "dual": "the dual bound of a nu-SVM fit is computed from the model alone",
     "l1_ball": "it is for least squares",
-    "l1": "the term beside the norm wants a C",
+    "l1": "the elastic net needs a C",
 }
-"""Options that mean nothing where the C of two classes is found by nu, and why."""
+"""Options that nu-SVM fits do not support, with the reason."""
 
 PAIRS_REFUSE = {
-    "calibrate": "votes of pairs of classes are no probabilities",
-    "threshold": "pairs of classes vote",
-    "warm_start": "a fit of pairs starts from nothing",
+    "calibrate": "the votes of pairs of classes are not probabilities",
+    "threshold": "labels are predicted by votes of pairs of classes",
+    "warm_start": "one-vs-one fits cannot be warm-started",
 }
-"""Options that mean nothing where pairs of classes vote, and why."""
+"""Options that one-vs-one fits do not support, with the reason."""
 
 
 @dataclass(frozen=True)
@@ -128,20 +128,26 @@ class FitJob(
     NuOptions,
     CostOptions,
 ):
-    """What ``streamsvm fit`` is asked for; the keys of a job file are these fields and those of the groups."""
+    """The options of ``streamsvm fit`` on a store. The keys of a job file are the names of these fields and of the fields of the groups."""
 
     store: Annotated[str, Option("The store to train on.")]
-    model: Annotated[str, Option("Where the model is written; MODEL.run beside it keeps plan, events and certificate.")]
+    model: Annotated[
+        str, Option("Path of the model. The folder MODEL.run beside it gets the plan, the events and the certificate.")
+    ]
     _: KW_ONLY
     features_key: Annotated[
         str,
-        Option("Name of the array of features, in HDF5 or Zarr data of others that is trained on in place.", "reading"),
+        Option(
+            "For HDF5 or Zarr data of another program, trained on in place: name of the array of features.", "reading"
+        ),
     ] = "X"
-    labels_key: Annotated[str, Option("Name of the array of labels there.", "reading")] = "y"
+    labels_key: Annotated[
+        str, Option("For HDF5 or Zarr data of another program: name of the array of labels.", "reading")
+    ] = "y"
     landmarks: Annotated[
         int | None,
         Option(
-            "Approximate the kernel by Nystrom features of so many rows of the store. Without: solve the kernel exactly.",
+            "Approximate the kernel by Nystrom features from this number of rows of the store. Without: use the exact kernel.",
             "kernel",
             bounds=AT_LEAST_ONE,
         ),
@@ -149,8 +155,8 @@ class FitJob(
     embedding: Annotated[
         str,
         Option(
-            "Keep the Nystrom features on disk, make them on the fly in every pass, or (auto) whichever is estimated to be "
-            "faster.",
+            "Where Nystrom features come from: written to disk once (disk), computed in every pass (fly), or whichever is "
+            "estimated to be faster (auto).",
             "kernel",
             choices=("auto", "disk", "fly"),
         ),
@@ -159,7 +165,7 @@ class FitJob(
     max_support: Annotated[
         int | None,
         Option(
-            "Of a kernel solved exactly: have at most so many rows in the model. The gap includes what that costs.",
+            "Exact kernel: maximum number of support vectors in the model. The gap includes the loss of accuracy that this causes.",
             "kernel",
             bounds=AT_LEAST_ONE,
         ),
@@ -167,7 +173,7 @@ class FitJob(
     warm_start: Annotated[
         str | None,
         Option(
-            "A linear model of the same columns and classes to start from; C, loss and scaling may differ.",
+            "A linear model with the same columns and classes from which to start; C, loss and scaling may differ.",
             "solver",
             metavar="MODEL",
         ),
@@ -175,7 +181,7 @@ class FitJob(
     validation: Annotated[
         float | str | None,
         Option(
-            "Rows held out, which choose the pass and the C by --score: a share of the chunks (0.1), or a store.",
+            "Held-out rows on which the pass and the C with the best --score are chosen: a fraction of the chunks (0.1), or a store.",
             "stopping",
             bounds=Bounds(above=0, below=1),
             metavar="X|STORE",
@@ -184,25 +190,25 @@ class FitJob(
     patience: Annotated[
         int | None,
         Option(
-            "End when the score of the rows held out has not become better for so many passes.",
+            "Early stopping: stop when the score on held-out rows has not improved for this number of passes.",
             "stopping",
             bounds=AT_LEAST_ONE,
         ),
     ] = None
-    # None where it is not given: what a run of before was made with has no such setting
+    # None if not given: then it is not part of the settings by which a run is resumed
     score: Score = None
     tolerance: Tolerance = 1e-3
     max_passes: MaxPasses = 1000
     time_limit: Annotated[
         float,
-        Option("End after this time.", "stopping", unit=Quantity.SECONDS, bounds=TIME),
+        Option("Stop training after this time.", "stopping", unit=Quantity.SECONDS, bounds=TIME),
     ] = float("inf")
     at_limit: Annotated[
         str,
         Option(
-            "At the time limit, make one more pass and end with a certified model (certify), or save a checkpoint and "
-            "exit with code 75 (stop), as is done, too, where there is no model two fifths of the limit later; "
-            "the time to compile the last evaluation is not counted.",
+            "At the time limit, make one more pass and write a certified model (certify), or save a checkpoint and exit with code "
+            "75 (stop). certify also stops if there is no model two fifths of the limit later. The time to compile the last "
+            "evaluation is not counted.",
             "stopping",
             choices=("certify", "stop"),
         ),
@@ -210,20 +216,20 @@ class FitJob(
     calibrate: Annotated[
         str | None,
         Option(
-            "Give the model probabilities: learn them from scores of rows that had no part in them. The logistic loss has some "
-            "without.",
+            "Add probabilities to the model, calibrated on out-of-sample scores. A model with the logistic loss has "
+            "probabilities without calibration.",
             "model",
             choices=(NO_CALIBRATION, *CALIBRATIONS),
             metavar="METHOD",
         ),
     ] = None
-    # None where it is not given, as --score
+    # None if not given, as for --score
     threshold: Threshold = None
     calibration_folds: Annotated[
         int | None,
         Option(
-            "Make the scores for --calibrate and --threshold by so many more fits, each without a part of the chunks. By default: by "
-            "leaving out each row alone, which one reading does, or by 5 where that is not possible.",
+            "Number of folds for the scores of --calibrate and --threshold, each scored by a fit on the other folds. By default "
+            "leave-one-out scores, which take one pass; 5 folds where these are not available.",
             "model",
             bounds=Bounds(least=2, most=1000),
         ),
@@ -231,14 +237,14 @@ class FitJob(
     strict: Annotated[
         bool,
         Option(
-            "Exit with code 76 if the fit ends without the certificate or the probabilities that were asked for.",
+            "Exit with code 76 if the fit ends without the requested certificate or probabilities.",
             "stopping",
         ),
     ] = False
     checkpoint_every: Annotated[
         float,
         Option(
-            "How often to save what --resume goes on from. 0: only when the run is stopped from outside.",
+            "Time between two checkpoints, from which --resume continues. 0: a checkpoint is saved only when the run is interrupted.",
             "output",
             unit=Quantity.SECONDS,
             bounds=Bounds(least=0, infinite=True),
@@ -247,15 +253,14 @@ class FitJob(
     resume: Annotated[
         bool,
         Option(
-            "Go on from the last checkpoint of an interrupted run with the same settings, or from the start if there is "
-            "none.",
+            "Continue an interrupted run with the same settings from its last checkpoint; start anew if there is none.",
             "output",
         ),
     ] = False
     dual: Annotated[
         str | None,
         Option(
-            "Also write the dual variables to this .npy file, so that anyone can recompute the certificate: float64 (rows,), "
+            "Also write the dual variables to this .npy file, so that the certificate can be recomputed: float64 (rows,), "
             "or (problems, rows) for several problems.",
             "output",
             metavar="PATH",
@@ -264,16 +269,16 @@ class FitJob(
     groups: Annotated[
         int | None,
         Option(
-            "Parts of the data that are worked on side by side. The result depends on their number, not on threads or "
-            "workers: a solver that moves while it reads moves as many copies of its weights, and joins them after each pass.",
+            "Number of parts of the data that are processed in parallel. The result depends on this number, not on the number of "
+            "threads or workers: an online solver updates a copy of its weights for each part, and joins the copies after each pass.",
             "cluster",
             bounds=AT_LEAST_ONE,
-            default="one such copy, on a cluster one for each worker thread; sums have groups that the store decides",
+            default="online solvers: 1, on a cluster one for each worker thread; others: determined by the store",
         ),
     ] = None
 
     def __post_init__(self) -> None:
-        """Check the options; raises UsageError."""
+        """Check the options. Raises UsageError."""
         super().__post_init__()
         if self.calibrate == NO_CALIBRATION:
             object.__setattr__(self, "calibrate", None)
@@ -287,12 +292,12 @@ class FitJob(
                 "--calibration-folds is for --calibrate, and for --threshold without --validation",
                 hint="say which: --calibrate sigmoid",
             )
-        # of a caller's 1 for 1.0: to the compiler a whole number is another type, and every pass one more to compile
+        # an int would be another type for the compiler, for which every pass would be compiled again
         object.__setattr__(self, "bias", float(self.bias))
 
     @property
     def needs_scores(self) -> bool:
-        """Whether scores are made of all rows by fits without them."""
+        """Whether out-of-sample scores of all rows are computed."""
         return self.calibrate is not None or (self.threshold is not None and self.validation is None)
 
     def _check_one_class(self) -> None:
@@ -301,54 +306,54 @@ class FitJob(
                 self._check_refused(NU_REFUSES, "--nu")
             return
         if self.nu is not None and (self.C is not None or self.lambda_ is not None):
-            raise UsageError("both nu and C are given", hint="of one class, nu stands in the place of C")
+            raise UsageError("both nu and C are given", hint="for one-class fits, nu replaces C")
         self._check_refused(ONE_CLASS_REFUSES, "--one-class")
 
     def _check_refused(self, refused: Mapping[str, str], beside: str) -> None:
-        """Raise UsageError for an option that means nothing beside another one."""
+        """Raise UsageError for an option in ``refused`` (with the reason) that cannot be combined with ``beside``."""
         given = field_values(self, refused)
-        for name, why in refused.items():
+        for name, reason in refused.items():
             if given[name] is not None:
                 raise UsageError(
-                    f"--{name.rstrip('_').replace('_', '-')} cannot be combined with {beside}: {why}",
+                    f"--{name.rstrip('_').replace('_', '-')} cannot be combined with {beside}: {reason}",
                     hint="leave one of them out",
                 )
 
 
 @dataclass(frozen=True)
 class FitFilesJob(FitJob, FilesOptions):
-    """What ``streamsvm fit`` is asked for: a fit of a store, or of files and how they are read."""
+    """The options of ``streamsvm fit``: those of a fit on a store, and those for reading files."""
 
     store: Annotated[str, STORE_OR_FILES]
     _: KW_ONLY
-    report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="MODEL.html, of files")] = (
+    report: Annotated[str | None, replace(PAGE, help=PAGE.help + " none: no page.", default="MODEL.html for files")] = (
         None
     )
     standardize: Annotated[bool | None, STANDARDIZED_FILES] = None  # type: ignore[assignment]
     loss: Annotated[str | None, LOSS_OF_TARGET] = None  # type: ignore[assignment]
 
     def __post_init__(self) -> None:
-        """Check the options, also those of the ingest; raises UsageError."""
+        """Check the options, including those of the ingest. Raises UsageError."""
         super().__post_init__()
         self.ingest_job((), Path(self.store), table=True)
 
     @property
     def output(self) -> str:
-        """What the store of files is kept beside."""
+        """The path beside which the store made from files is kept."""
         return self.model
 
     @property
     def page(self) -> str | None:
-        """Where the page of the run on files is drawn; None where it is not."""
+        """The path of the page of a fit on files; None for no page."""
         if self.report is None:
             return str(Path(self.model or "MODEL").with_suffix(".html"))
         return None if self.report == NO_PAGE else self.report
 
     @property
     def is_of_files(self) -> bool:
-        """Whether files are named, and not a store or arrays that are read in place."""
+        """Whether the data are files to ingest, and not a store or arrays that are read in place."""
         return are_files(self.store, self.more)
 
     def store_job(self, store: Path | str, *, table: bool = False) -> FitJob:
-        """Return the fit of a store; ``table``: it was made of a table in files."""
+        """Return the fit on a store. ``table``: whether the store was made from tables in files."""
         return job_on_store(FitJob, self, store, table=table)
