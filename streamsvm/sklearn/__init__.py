@@ -1,10 +1,10 @@
-"""Estimators of scikit-learn (``pip install streamsvm[sklearn]``): certified, and fitted to stores as well as to arrays.
+"""Estimators with the interface of scikit-learn (``pip install streamsvm[sklearn]``), for arrays, tables, files and stores.
 
     from streamsvm.sklearn import StreamSVC
     StreamSVC(C=10, kernel="rbf", landmarks=300).fit(X, y)
     StreamSVC(memory="512MiB").fit("train.zarr")
 
-They keep scikit-learn's contract (1.6 and later) without an exception, also that a row of weight k is k copies of it.
+They pass all checks of scikit-learn (1.6 and later) for estimators, including the one that a weight of k is equivalent to k copies of a row.
 
     base       parameters and fit of all estimators
     svc        classification
@@ -12,8 +12,8 @@ They keep scikit-learn's contract (1.6 and later) without an exception, also tha
     one_class  outlier detection
     nystroem   kernel features as a transformer
     search     StreamSVCCV and StreamKFold
-    rows       checked rows, copies and weights, rows of stores
-    convert    a model as estimators of scikit-learn alone
+    rows       checks of rows, merging of copies, StreamRows: rows of a store as an array
+    convert    conversion of a model to estimators of scikit-learn
 """
 
 from __future__ import annotations
@@ -51,5 +51,5 @@ TRUSTED_TYPES = [
     "streamsvm.store.sources.preprocessing.Filling",
     "streamsvm.store.sources.offsets.Offsets",
 ]
-"""The types that a fitted estimator is made of: ``skops.io.load(path, trusted=TRUSTED_TYPES)``, and ``skops_trusted_types`` of MLflow."""
+"""The types of which a fitted estimator consists, for ``skops.io.load(path, trusted=TRUSTED_TYPES)`` and ``skops_trusted_types`` of MLflow."""
 __all__ = ["StreamKFold", "StreamNystroem", "StreamOneClassSVM", "StreamRows", "StreamSVC", "StreamSVCCV", "StreamSVR"]

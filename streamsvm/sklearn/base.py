@@ -1,15 +1,15 @@
-"""What all estimators share: declared parameters, attributes of a fit, and ``fit`` for rows of any kind.
+"""The base of all estimators: declaration of parameters, attributes of a fit, and ``fit`` for rows of any kind.
 
-An estimator is a dataclass whose fields are its parameters: scikit-learn reads the signature that is made of them, and the options of its
-fit are made of them too. A new estimator declares its own parameters and repeats nothing:
+An estimator is a dataclass whose fields are its parameters. The signature that scikit-learn reads and the options of the fit are both made
+from these fields, so that a new estimator only declares its own parameters:
 
     @estimator
     class StreamSVR(RegressorMixin, StreamEstimator):
-        C: float = field(default=1.0, kw_only=False)  # may be given without its name
+        C: float = field(default=1.0, kw_only=False)  # a positional parameter
         epsilon: float = 0.1  # the option of ``streamsvm fit`` of the same name
         random_state: Any = option(default=None, name="seed", value=draw_seed)  # an option of another name
         seed: int | None = own(default=None, synonym_of="random_state")  # another name of a parameter
-        warm_start: bool = own(default=False)  # not an option: for the estimator alone
+        warm_start: bool = own(default=False)  # not an option: the estimator itself uses it
 """
 
 from __future__ import annotations
@@ -59,13 +59,13 @@ from streamsvm.store.format.labels import label_text, label_type, sort_key, type
 from streamsvm.types import Report, Store
 
 OPTION = "option"
-"""Key of a field's metadata: the name of its option ('': none), and the function that makes the option's value."""
+"""Key in the metadata of a field: the name of its option ('' for none), and the function that converts the value."""
 SYNONYM = "synonym"
-"""Key of a field's metadata: the parameter that it is another name of."""
+"""Key in the metadata of a field that is another name of a parameter: the name of that parameter."""
 NO_MISSING = "error"
-"""Value of ``missing`` that refuses missing values."""
+"""The value of ``missing`` for which missing values are an error."""
 OWN_FRAMES = {"streamsvm", "sklearn", "contextlib"}
-"""Packages between a call of ``fit`` and the warning of its end."""
+"""Packages whose stack frames lie between the user's call of ``fit`` and a warning."""
 KernelName: TypeAlias = Literal["linear", "rbf", "laplacian", "polynomial", "sigmoid"]
 LossName: TypeAlias = Literal["hinge", "squared_hinge", "huber", "logistic"]
 RegressionLossName: TypeAlias = Literal["epsilon_insensitive", "squared_epsilon_insensitive", "squared", "pinball"]
@@ -88,7 +88,7 @@ except ModuleNotFoundError:
     SUPPORTED = False
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
-        """Stands for that of scikit-learn before 1.9, where there are no callbacks."""
+        """Placeholder for scikit-learn before 1.9, which has no callbacks."""
 
     def with_callbacks(method: Method) -> Method:
         """Return the method unchanged."""
@@ -101,37 +101,37 @@ def keep_value(value: Any) -> Any:
 
 
 def option(*, default: Any, name: str, value: Callable[[Any], Any] = keep_value) -> Any:
-    """Declare a parameter that is an option under another name, its value made by ``value``."""
+    """Declare a parameter for the option ``name``, whose value is converted by ``value``."""
     return field(default=default, metadata={OPTION: (name, value)})
 
 
 def own(*, default: Any, kw_only: bool = True, synonym_of: str = "") -> Any:
-    """Declare a parameter that is not an option of a command, or is another name of the parameter ``synonym_of``."""
+    """Declare a parameter that is not an option of a command; it may be another name of the parameter ``synonym_of``."""
     return field(default=default, kw_only=kw_only, metadata={OPTION: ("", keep_value), SYNONYM: synonym_of})
 
 
 def method_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
-    """Return the decorator of a method that an estimator has only where ``check`` is true of it; its type stays that of the method."""
+    """Return ``available_if(check)``, the decorator of a method that exists only if ``check(estimator)`` is true, with a static type."""
 
     def decorate(method: Method) -> Method:
-        found: Method = available_if(check)(method)
-        return found
+        conditional: Method = available_if(check)(method)
+        return conditional
 
     return decorate
 
 
 @dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, option, own))
 def estimator(kind: Kind) -> Kind:
-    """Make a class an estimator whose parameters are its fields; comparison, repr and hash stay those of scikit-learn."""
-    made: Kind = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)  # type: ignore[assignment]
-    return made
+    """Class decorator: make the fields of a class its parameters; comparison, repr and hash stay those of scikit-learn."""
+    decorated: Kind = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)  # type: ignore[assignment]
+    return decorated
 
 
 @estimator
 class Parameters(BaseEstimator):
-    """Parameters that are options of a command by their names, unless declared otherwise."""
+    """Base class of parameters: each is the option of its name, unless declared by ``option`` or ``own``."""
 
-    if TYPE_CHECKING:  # inherited, from a class without types
+    if TYPE_CHECKING:  # inherited from a class without type annotations
 
         def get_params(self, deep: bool = True) -> dict[str, Any]:
             """Return the parameters by name."""
@@ -142,7 +142,7 @@ class Parameters(BaseEstimator):
             raise NotImplementedError
 
     def _stated(self, name: str) -> Any:
-        """Return the value of a parameter, given under its own or under its other name. Raises ValueError where the two differ."""
+        """Return the value of a parameter, which may be set under its other name. Raises ValueError if both are set to different values."""
         given = vars(self)
         for one in fields(self):
             other = given[one.name]
@@ -160,22 +160,22 @@ class Parameters(BaseEstimator):
         return tags
 
 
-def build_job(command: str, asked: Parameters, chosen: ByName) -> Any:
-    """Return the job of a command with the parameters of an estimator; ``chosen`` options override them.
+def build_job(command: str, estimator: Parameters, chosen: ByName) -> Any:
+    """Return the job of a command with the parameters of an estimator, overridden by the options ``chosen``.
 
     Raises UsageError, ConfigError, and ValueError for an invalid ``n_jobs`` or seed.
     """
     given: ByName = {}
-    for one in fields(asked):
+    for one in fields(estimator):
         name, value = one.metadata.get(OPTION, (one.name, keep_value))
         if name:
-            given[name] = value(asked._stated(one.name))  # noqa: SLF001 (of a class of this module)
-    called = type(asked).__name__
+            given[name] = value(estimator._stated(one.name))  # noqa: SLF001 (of a class of this module)
+    called = type(estimator).__name__
     return make_job(command, convert_options(command, given | chosen, called), called)
 
 
 def draw_seed(random_state: Any) -> int:
-    """Return the seed of a fit: a whole number as it is, 0 for None, one drawn from a RandomState."""
+    """Return the seed of a fit: an integer unchanged, 0 for None, a random integer from a RandomState."""
     seed = random_state or 0
     if isinstance(seed, numbers.Integral):
         return int(seed)
@@ -183,14 +183,14 @@ def draw_seed(random_state: Any) -> int:
 
 
 def count_threads(n_jobs: int | None) -> int:
-    """Return the threads that ``n_jobs`` stands for: 1 for None, else as ``count_jobs``. Raises ValueError for 0."""
+    """Return the number of threads for ``n_jobs``: 1 for None, else as ``count_jobs``. Raises ValueError for 0."""
     if n_jobs == 0:
         raise ValueError("n_jobs is 0: give a number of threads, or -1 for all processors")
     return 1 if n_jobs is None else count_jobs(n_jobs)
 
 
 class Fitted:
-    """Attributes that every fit sets; not fields, so that they are not parameters."""
+    """The attributes that every fit sets. This is no dataclass, so that they are not parameters."""
 
     model_: Model
     """The model, which can be saved, explained and applied."""
@@ -201,23 +201,23 @@ class Fitted:
     intercept_: Float64
     """The constants of a linear model (n_problems,)."""
     gap_: float
-    """The relative gap (primal - dual) / primal, of the problem where it is largest."""
+    """The largest relative duality gap (primal - dual) / primal of all problems."""
     primal_: float
-    """P of that problem."""
+    """The primal objective of the problem with the largest gap."""
     dual_: float
-    """D of that problem."""
+    """The dual bound of the problem with the largest gap."""
     n_passes_: int
-    """Passes over the data."""
+    """Number of passes over the data."""
     peak_memory_: int
     """Peak memory in bytes."""
     passes_: list[JsonObject]
     """The records of the passes."""
     rows_seen_: int
-    """Number of rows, those of all portions together."""
+    """Number of rows fitted, including those of earlier calls of ``partial_fit``."""
     n_features_in_: int
-    """Columns of X."""
+    """Number of columns of X."""
     feature_names_in_: Array
-    """Names of the columns (n_features,), where they have some."""
+    """Names of the columns (n_features,); absent if they have none."""
 
     def __sklearn_is_fitted__(self) -> bool:
         return "rows_seen_" in vars(self)
@@ -256,21 +256,21 @@ class FitParameters(Parameters):
 
 @dataclass(slots=True)
 class FitTasks:
-    """The tasks of a fit for callbacks of scikit-learn: the fit, and each pass as a subtask.
+    """Reports a fit to callbacks of scikit-learn as a task, and each pass as a subtask.
 
-    Callbacks exist from scikit-learn 1.9 on, as an experiment (https://scikit-learn.org/1.9/developers/callbacks.html), and are set by
-    ``set_callbacks``, which estimators lack with an earlier one; ``on_pass`` works with all versions.
+    Callbacks are an experimental feature of scikit-learn since 1.9 (https://scikit-learn.org/1.9/developers/callbacks.html), set by
+    ``set_callbacks``; with earlier versions estimators lack this method. ``on_pass`` works with all versions.
     """
 
     estimator: Any
     known: ByName
-    """X, y and metadata, as given to ``fit``."""
+    """X, y and metadata, as passed to ``fit``."""
     context: Any = None
-    """The task of the fit; None where scikit-learn has no callbacks."""
+    """The task of the fit; None if scikit-learn has no callbacks."""
 
     @classmethod
     def begin(cls, estimator: Any, X: Any, y: Any, sample_weight: Any) -> FitTasks:
-        """Begin the task of a fit. The number of its passes is not known."""
+        """Begin the task of a fit, whose number of passes is not known in advance."""
         known = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
         if not SUPPORTED:
             return cls(estimator, known)
@@ -279,9 +279,9 @@ class FitTasks:
         return cls(estimator, known, context)
 
     def end_pass(self) -> bool:
-        """Report a finished pass, and return whether a callback asks the fit to end.
+        """Report a finished pass, and return whether a callback requests the end of the fit.
 
-        The task of the pass begins and ends here, because its result is known only at its end.
+        The task of the pass begins and ends here, because its record is known only at its end.
         """
         if self.context is None:
             return False
@@ -296,7 +296,7 @@ class FitTasks:
 
 
 def warn_caller(text: str, category: type[Warning] = ConvergenceWarning) -> None:
-    """Warn at the line that called into this package, or into the tool of scikit-learn that did."""
+    """Issue a warning at the user's line that called this package, directly or through scikit-learn."""
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_FRAMES:
         frame, level = frame.f_back, level + 1
@@ -306,10 +306,10 @@ def warn_caller(text: str, category: type[Warning] = ConvergenceWarning) -> None
 def keep_fit(
     estimator: Fitted, result: MemoryFitResult | FitResult, model: Model, rows: int, notices: Sequence[str] = ()
 ) -> None:
-    """Set the attributes of a fit to ``rows`` rows; the certificate is that of the worst problem.
+    """Set the attributes of a fit to ``rows`` rows; the certificate is that of the problem with the largest gap.
 
-    ``model``: that of the result, under the names of the estimator's classes. ``notices`` name columns of which float32 keeps
-    little; a result of rows in memory has its own. Warns (ConvergenceWarning, and StreamSVMWarning of the notices).
+    ``model``: the model of the result, with the labels of the estimator. ``notices``: notices about columns that lose precision in
+    float32; a result of rows in memory contains its own. Issues ConvergenceWarning, and StreamSVMWarning for the notices.
     """
     keep_model(estimator, model, rows)
     worst = model.certificate
@@ -322,7 +322,7 @@ def keep_fit(
 
 
 def keep_model(estimator: Fitted, model: Model, rows: int) -> None:
-    """Set the attributes of a model, and delete those of the last fit that it lacks."""
+    """Set the attributes of a model, and delete ``coef_`` and ``intercept_`` of an earlier fit if the model is not linear."""
     for name in ("coef_", "intercept_"):
         vars(estimator).pop(name, None)
     estimator.model_, estimator.rows_seen_ = model, rows
@@ -331,16 +331,16 @@ def keep_model(estimator: Fitted, model: Model, rows: int) -> None:
 
 
 def encode_classes(y: Array) -> tuple[Array, Int32]:
-    """Return the sorted classes, and the code of each label (n,). Raises ValueError for labels that are not classes, or a single class."""
+    """Return the sorted classes and the code of each label (n,). Raises ValueError for continuous labels and for a single class."""
     check_classification_targets(y)
-    classes, found = np.unique(y, return_inverse=True)
+    classes, codes = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"y has one class, {classes[0]!r}: at least two classes are needed")
-    return classes, found.ravel().astype(np.int32)
+    return classes, codes.ravel().astype(np.int32)
 
 
 def restore_labels(model: Model, y: Any) -> Array:
-    """Return the labels of a model (k,) with the type they have in the array ``y``; ``model.labels`` where ``y`` is a column's name."""
+    """Return the labels of a model (k,) in the type of the array ``y``; ``model.labels`` if ``y`` is the name of a column."""
     if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or kind_of(y) in DASK:
         return model.labels
     given = np.unique(np.asarray(y))
@@ -354,29 +354,29 @@ def restore_labels(model: Model, y: Any) -> Array:
 
 
 def sort_codes(store: Store) -> list[int]:
-    """Return the codes of the classes of a store as models sort them."""
+    """Return the codes of the classes of a store in the order of the classes of a model."""
     names = store.layout.classes
     return sorted(range(len(names)), key=lambda code: sort_key(names[code]))
 
 
 def class_weights(
-    asked: Mapping[Any, float] | str | None, classes: Array, codes: Int32, weights: Float64 | None
+    class_weight: Mapping[Any, float] | str | None, classes: Array, codes: Int32, weights: Float64 | None
 ) -> ByName | None:
-    """Return factors of C by class code; None where all count alike. Raises ValueError."""
-    if asked is None:
+    """Return the factors of C by class code; None for no factors. Raises ValueError."""
+    if class_weight is None:
         return None
-    if isinstance(asked, str) and asked == "balanced":
-        found = balance_classes(codes, weights, len(classes))
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        factors = balance_classes(codes, weights, len(classes))
     else:
-        found = compute_class_weight(asked, classes=classes, y=classes[codes])
-        if np.count_nonzero(found) < 2:
-            weighted = ", ".join(map(repr, classes[found > 0].tolist())) or "none"
+        factors = compute_class_weight(class_weight, classes=classes, y=classes[codes])
+        if np.count_nonzero(factors) < 2:
+            weighted = ", ".join(map(repr, classes[factors > 0].tolist())) or "none"
             raise ValueError(f"class_weight: at least two classes must have a weight above 0; here: {weighted}")
-    return {str(code): float(factor) for code, factor in enumerate(found)}
+    return {str(code): float(factor) for code, factor in enumerate(factors)}
 
 
 def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
-    """Return a model of class codes with the labels (k,) in their place, and names of columns (d,) if there are any."""
+    """Return a model with its class codes replaced by the labels ``classes`` (k,), and with the names of columns (d,) if they have some."""
     texts = [label_text(label) for label in classes.tolist()]
     known: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
     kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
@@ -389,44 +389,44 @@ def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
 
 
 def strip_labels(model: Model) -> Model:
-    """Return a model with class codes for labels, as rows in memory have, so that a fit can start from it."""
+    """Return a model with its labels replaced by class codes, as in a store in memory, so that a fit can be warm-started from it."""
     codes = tuple(map(str, range(len(model.classes))))
     return replace(model, classes=codes, provenance={"encoding": model.provenance.get("encoding")}, threshold=0.0)
 
 
 @contextmanager
 def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByName) -> Iterator[FitJob]:
-    """Provide the job of a fit of X: of a store as it is, of other rows by way of a store that is removed at the end.
+    """Provide the job of a fit of X: on the store that X names, or on a temporary store into which X is ingested with ``options``.
 
-    ``options`` are those of the ingest. The model is written beside it, in a folder of its own. Raises UsageError for labels beside a store, and what
-    ``ingest`` raises.
+    The model is written to a temporary folder. Raises UsageError for labels that are passed with a store, and what ``ingest`` raises.
     """
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption("fit", None):
-        place = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
-        yield replace(job, store=str(place), model=str(Path(folder) / "model.ssvm"))
+        store = find_or_make_store(partial(ingest, **options), X, y, sample_weight, Path(folder))
+        yield replace(job, store=str(store), model=str(Path(folder) / "model.ssvm"))
 
 
 class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
-    """An estimator that runs ``streamsvm fit``. A subclass defines its task by ``_fit_arrays``, ``_fit_rows``, ``_set_classes`` and ``predict``.
+    """Base class of the estimators that run ``streamsvm fit``. Subclasses define ``_fit_arrays``, ``_fit_rows``, ``_set_classes`` and ``predict``.
 
-    ``_fit_arrays`` makes a store of rows in memory, ``_fit_rows`` takes one as it is; both have it solved by ``fit_in_memory`` while
-    ``_report_passes``, set what their task has of its own, and end with ``keep_fit``. Rows of other kinds go through the job of the command.
+    ``_fit_arrays`` makes a store of rows in memory; ``_fit_rows`` uses the store of ``StreamRows``. Both call ``fit_in_memory`` inside
+    ``_report_passes``, set the attributes of their task, and end with ``keep_fit``. Other rows are ingested and fitted like files.
     """
 
     _tasks: FitTasks
-    """Those of the running fit; absent before and after it."""
+    """Set while a fit runs."""
 
     @with_callbacks  # type: ignore[untyped-decorator]
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Fit to rows X (n_samples, n_features), dense or sparse, and labels y (n_samples,).
 
-        X may also be the path of a store, which has its labels, or of a file; a data frame with words, categories, dates; a
-        lazy frame, a data set or reader of Arrow, a relation of DuckDB; an array of h5py, Zarr or dask; an AnnData; or some
-        rows of a store (``StreamRows``), whose labels y may then be. None of
-        these is pulled into memory; y is then one label a row or the name of the column that has them, and the model is that
-        of the command line. ``sample_weight`` (n_samples,): how often each row counts. Raises ValueError for data and parameters that cannot be
-        used, BudgetError (a StreamSVMError) for what does not fit the memory. Warns (ConvergenceWarning) where the
-        tolerance was not reached, and (StreamSVMWarning) of columns and rows of which float32 keeps little.
+        X may also be the path of a store, which contains its labels, or of a file; a data frame with text, categories or dates; a
+        lazy frame, an Arrow dataset or reader, a relation of DuckDB; an array of h5py, Zarr or dask; an AnnData; or ``StreamRows``, for
+        which y may only be their own labels. None of these is loaded into memory as a whole; y is then one label for each row or the
+        name of a column, and the model is the same as that of the command line.
+
+        ``sample_weight`` (n_samples,): factors of C; a weight of 2 counts like two copies of the row. Raises ValueError for unusable data
+        and parameters, and BudgetError (a StreamSVMError) if the fit exceeds its memory limit. Issues ConvergenceWarning if the tolerance
+        was not reached, and StreamSVMWarning for columns and rows that lose precision in float32.
         """
         self._tasks = tasks = FitTasks.begin(self, X, y, sample_weight)
         try:
@@ -438,7 +438,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         return self
 
     def _fit(self, X: Any, y: Any, sample_weight: Any, **chosen: Any) -> None:
-        """Fit with options ``chosen`` that are not the estimator's parameters."""
+        """Fit with the options ``chosen``, which override the parameters."""
         if isinstance(X, StreamRows):
             self.__dict__.pop("feature_names_in_", None)
             self._fit_rows(X, y, sample_weight, chosen)
@@ -451,20 +451,20 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     @contextmanager
     def _report_passes(self) -> Iterator[Report]:
-        """Provide the report of a fit, which keeps the records of passes and passes them to ``on_pass`` and callbacks: each may end the fit."""
+        """Provide the report of a fit. It collects the records of passes, and passes them to ``on_pass`` and to callbacks, which may end the fit."""
         passes: list[JsonObject] = []
 
         def end_pass(record: JsonObject) -> bool:
             passes.append(record)
-            wish = self.on_pass is not None and self.on_pass(record) is True
-            return self._tasks.end_pass() or wish
+            stop = self.on_pass is not None and self.on_pass(record) is True
+            return self._tasks.end_pass() or stop
 
         with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
             yield report_passes(report, end_pass)
         self.passes_ = passes
 
     def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
-        """Return rows in memory and their labels as scikit-learn checks them. Raises ValueError."""
+        """Return rows in memory and their labels, checked and converted by scikit-learn. Raises ValueError."""
         X, y = check_rows(self, X, y)
         return X, y
 
@@ -479,24 +479,24 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     @abstractmethod
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """Fit to rows of a store; ``y`` may only be their own labels. Raises ValueError, BudgetError."""
+        """Fit to ``StreamRows``; ``y`` may only be their own labels. Raises ValueError, BudgetError."""
 
     @abstractmethod
     def _set_classes(self, model: Model, y: Any) -> None:
-        """Set ``classes_`` from the classes of a model, which are text; ``y``: the labels that were given."""
+        """Set ``classes_`` from the classes of a model, which are text, in the type of the labels ``y`` that were passed to ``fit``."""
 
     def _ingest_options(self) -> ByName:
-        """Return the options with which rows that are not in a store are ingested."""
+        """Return the options for ingesting rows that are not in a store."""
         return {"missing": self.missing}
 
     def _is_ingested(self, X: Any) -> bool:
-        """Return whether rows are read like those of a file: anything but numbers in memory, or rows with missing values."""
+        """Return whether rows are ingested like a file: all except numeric arrays in memory, and these too unless missing values are an error."""
         return needs_ingest(X) or self.missing != NO_MISSING
 
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """Fit as the command line does, in a folder that is removed at the end. Raises ValueError, BudgetError."""
-        asked = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
-        with asked as job, self._report_passes() as report, allow_interrupt():
+        """Fit like the command line, in a temporary folder. Raises ValueError, BudgetError."""
+        context = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
+        with context as job, self._report_passes() as report, allow_interrupt():
             result = fit(job, report)
             notices = list_precision_notices(result.plan, open_store(Path(job.store)))
         model = result.model
@@ -509,14 +509,14 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     @property
     def history_(self) -> Any:
-        """The records of the passes of the last fit: a data frame of pandas, or a list of dicts without pandas."""
+        """The records of the passes of the last fit as a pandas data frame, or as a list of dicts if pandas is not installed."""
         check_is_fitted(self)
         return to_frame(self.passes_)
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """Return the names of the columns that have a coefficient, (d,) text: of categories one for each value.
+        """Return the names of the feature columns, (d,) text, in the order of coefficients; a category has one for each value.
 
-        ``input_features`` may only be the columns of the fit, as for scikit-learn's own. Raises ValueError.
+        ``input_features`` may only be ``feature_names_in_``, as in scikit-learn. Raises ValueError for other names.
         """
         check_is_fitted(self)
         known = vars(self).get("feature_names_in_")
@@ -525,7 +525,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         return np.array(column_names(self.model_), dtype=object)
 
     def _decisions(self, model: Model, X: Any) -> Float64:
-        """Return decision values for rows of any kind: (n,) for two classes, else (n, classes)."""
+        """Return the decision values of rows of any kind: (n,) for one problem, else (n, n_problems)."""
         if isinstance(X, StreamRows):
             return decide_store_rows(model, X)
         encoded = "schema" in (model.provenance.get("encoding") or {})
@@ -537,7 +537,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
 
 def decide_store_rows(model: Model, X: StreamRows) -> Float64:
-    """Return decision values for rows of a store, in their order: (n,) for two classes, else (n, classes)."""
+    """Return the decision values of ``StreamRows`` in their order: (n,) for one problem, else (n, n_problems)."""
     values = np.empty((len(X), len(model.weights)))
     moved = find_moved_offsets(model, X.store().facts)
     for rows, places in X.blocks():
@@ -546,7 +546,7 @@ def decide_store_rows(model: Model, X: StreamRows) -> Float64:
 
 
 def to_frame(passes: list[JsonObject]) -> Any:
-    """Return records of passes as a data frame of pandas, or unchanged where pandas is not installed."""
+    """Convert records of passes to a pandas data frame; return them unchanged if pandas is not installed."""
     try:
         import pandas as pd
     except ModuleNotFoundError:

@@ -1,12 +1,12 @@
-"""A model as estimators of scikit-learn alone: f_k(x) = w_k.x + b_k is a LinearSVC, a kernel model a pipeline that ends with one.
+"""Convert a model to estimators of scikit-learn: a linear model to a LinearSVC, a kernel model to a pipeline that ends with one.
 
-The parts are made as a fit would leave them: their public attributes are set, and nothing of streamsvm is in a pickle of them. All
-types are estimators of scikit-learn and arrays, which ``skops`` loads without being asked to trust anything.
+The public attributes of the estimators are set as after a fit. Their pickle contains no class of streamsvm, only estimators of scikit-learn
+and arrays, which ``skops`` loads without a list of trusted types.
 
-A model of a table is a pipeline that takes a pandas frame of the raw table, whatever the order of its columns: a ``ColumnTransformer``
-reads each by its name. Texts, amounts and dates are read by functions of numpy and pandas in ``FunctionTransformer``, which ``skops`` asks
-to trust. A category is an ``OneHotEncoder`` with the categories of the model, and a point in time goes through numpy's units: the months,
-days and hours since 1970 are whole numbers, of which ``numpy.interp`` with a period takes the remainder.
+A model of a table becomes a pipeline for a pandas frame of the raw table with columns in any order: a ``ColumnTransformer`` reads each column
+by its name. Texts, amounts and dates are read by functions of numpy and pandas in ``FunctionTransformer``; ``skops`` requires these
+functions to be trusted. A category is a ``OneHotEncoder`` with the categories of the model. The month, weekday or hour of a point in time is
+computed from the number of months, days or hours since 1970, whose remainder ``numpy.interp`` computes with ``period``.
 """
 
 from __future__ import annotations
@@ -39,21 +39,19 @@ from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, OT
 from streamsvm.store.sources.table import CROSSED
 
 ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0"), "linear": ()}
-"""Parameters by kernel that scikit-learn has under the same names; other kernels have only gamma."""
-
-
+"""Parameters of a kernel with the same names in scikit-learn; other kernels have only gamma."""
 MISSING = ""
-"""The text that stands for a missing one."""
+"""The text that represents a missing value."""
 EPOCHS = {"month": "datetime64[M]", "weekday": "datetime64[D]", "hour": "datetime64[h]"}
-"""The unit of numpy, counted from 1970, of each part of the calendar."""
+"""The numpy unit, counted from 1970, for each part of the calendar."""
 FIRST_CODES = {"month": 0, "weekday": 3, "hour": 0}
 """The code of the unit 0: 1970 began in January, on a Thursday, at midnight."""
-FARTHEST_SECOND = 1e12
-"""Beyond all times, in seconds; numpy makes a missing time a number below minus this one."""
+MAX_SECONDS = 1e12
+"""A bound on all times in seconds since 1970; numpy converts a missing time to a number below minus this one."""
 
 
 def convert_model(model: Model) -> Any:
-    """Return a fitted estimator with the decision function of a model, less its threshold: ``Model.to_sklearn``."""
+    """Return a fitted estimator with the decision function of a model minus its threshold (``Model.to_sklearn``)."""
     model.check_one_each()
     calibrator = None if model.calibration is None else model.calibration.calibrator
     logistic = (
@@ -96,23 +94,23 @@ def _make_linear(model: Model, weights: Float64, *, logistic: bool) -> Any:
         regression.coef_, regression.intercept_ = weights[0].copy(), float(model.intercept[0])
         regression.n_features_in_ = weights.shape[1]
         return regression
-    found = LogisticRegression() if logistic else LinearSVC()
-    found.coef_, found.intercept_ = weights.copy(), np.array(model.intercept)
-    found.classes_, found.n_features_in_, found.n_iter_ = model.labels, weights.shape[1], 0
-    return found
+    classifier = LogisticRegression() if logistic else LinearSVC()
+    classifier.coef_, classifier.intercept_ = weights.copy(), np.array(model.intercept)
+    classifier.classes_, classifier.n_features_in_, classifier.n_iter_ = model.labels, weights.shape[1], 0
+    return classifier
 
 
 def _make_widening(columns: int) -> FunctionTransformer:
-    """Return a step that makes rows float64: a scaler would subtract from float32 rows in float32 and lose digits of columns far from 0."""
+    """Return a step that converts rows to float64, because a scaler subtracts means from float32 rows in float32, which loses precision."""
     found = FunctionTransformer(check_array, kw_args={"accept_sparse": True, "dtype": np.float64})
     found.n_features_in_ = columns
     return found
 
 
 def _make_scaler(model: Model, expansion: Expansion, order: Int64) -> StandardScaler | str:
-    """Return the step that subtracts shifts and offsets from columns and scales them; 'passthrough' where there are none.
+    """Return the step that subtracts shifts and offsets from columns and scales them; 'passthrough' if there are none.
 
-    Sparse rows pass only where nothing is subtracted, as in scikit-learn.
+    As in scikit-learn, sparse rows are accepted only if nothing is subtracted.
     """
     mean = np.zeros(expansion.columns) if expansion.shift is None else expansion.shift.astype(np.float64)
     mean[list(model.offsets)] += list(model.offsets.values())
@@ -123,7 +121,7 @@ def _make_scaler(model: Model, expansion: Expansion, order: Int64) -> StandardSc
 
 
 def _fit_scaler(mean: Float64, scale: Float64 | None) -> StandardScaler:
-    """Return the step that subtracts means (d,) from columns and divides them by scales (d,)."""
+    """Return a fitted StandardScaler with these means (d,) and scales (d,)."""
     found = StandardScaler(with_mean=bool(mean.any()), with_std=scale is not None)
     fitted = {"mean_": mean, "scale_": scale, "var_": None if scale is None else np.square(scale)}
     vars(found).update(fitted, n_features_in_=len(mean), n_samples_seen_=0)
@@ -131,7 +129,7 @@ def _fit_scaler(mean: Float64, scale: Float64 | None) -> StandardScaler:
 
 
 def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystroem:
-    """Return the step with the sums (n, k) over points of kernel values times weights (k, m): a Nystroem map whose matrix they are."""
+    """Return a fitted Nystroem step whose output is the kernel values with the points times ``weights`` (points, m)."""
     points = expansion.points
     if isinstance(points, CSR):
         shape = (len(points.indptr) - 1, expansion.columns)
@@ -150,9 +148,9 @@ def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystro
 
 
 def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, Int64]:
-    """Return the step that makes the stored rows of a pandas frame, whose columns are read by their names.
+    """Return the step that encodes a pandas frame of raw columns, found by their names, as feature columns of the model.
 
-    Second, which feature column of the model each of its columns is. Raises UsageError without pandas, and for hashed text.
+    Second, the index in the model of each feature column. Raises UsageError without pandas, and for hashed text.
     """
     try:
         import pandas as pd
@@ -179,14 +177,14 @@ def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, In
 
 
 def _freeze(fitted: Pipeline) -> Any:
-    """Return a step that stays as it is when what it is part of is fitted."""
+    """Return a step that is not changed when the pipeline that contains it is fitted."""
     from sklearn.frozen import FrozenEstimator
 
     return FrozenEstimator(fitted)
 
 
 def _example(table: RawTable, name: str) -> Any:
-    """Return a value that the raw column of this name may have."""
+    """Return a valid value of the raw column of this name."""
     column = next(column for column in table.schema.columns if name in column.sources)
     if column.kind in (CATEGORY, BOOLEAN):
         return TRUE[0]
@@ -197,7 +195,7 @@ def _example(table: RawTable, name: str) -> Any:
 
 
 def _make_filling(table: RawTable, places: Int64) -> list[tuple[str, SimpleImputer]]:
-    """Return the step that fills in what is missing in the columns ``places``, and marks it; none where nothing may be missing."""
+    """Return the step that replaces missing values in the columns ``places`` and adds their indicators; none if missing values are errors."""
     if table.filling is None:
         return []
     values = table.filling[places] + table.offsets[places]
@@ -207,13 +205,13 @@ def _make_filling(table: RawTable, places: Int64) -> list[tuple[str, SimpleImput
 
 
 class ColumnReader:
-    """Makes the steps that read the columns of a frame: a column as a pandas Series, those of a cross as a frame."""
+    """Builds the steps that read columns of a frame: one column as a pandas Series, the columns of a cross as a frame."""
 
     def __init__(self, pd: Any, table: RawTable) -> None:
         self._pd, self._table = pd, table
 
     def read_number(self, column: Column) -> Pipeline:
-        """Return the steps from a Series to one number (n, 1), NaN where it is missing."""
+        """Return the steps from a Series to numbers (n, 1), NaN for missing values."""
         if column.kind == YEARS:
             years = _fit_scaler(np.array([YEAR_2000]), np.array([YEAR_SECONDS]))
             return make_pipeline(*self._read_times(column, "datetime64[s]"), *_as_column(), years)
@@ -226,7 +224,7 @@ class ColumnReader:
         return make_pipeline(*steps, _method("astype", "float64"), *_as_column())
 
     def read_codes(self, column: Column) -> Pipeline:
-        """Return the steps from a Series, or the frame of a cross, to the feature columns of which one is 1."""
+        """Return the steps from a Series, or the frame of a cross, to one-hot feature columns."""
         if column.kind != CATEGORY:
             start, count = FIRST_CODES[column.kind], column.width
             codes = [float((unit + start) % count) for unit in range(count)]
@@ -252,14 +250,14 @@ class ColumnReader:
         return make_pipeline(*steps, *_as_column(), _make_encoder(values, has_other(column)))
 
     def _remove_words(self) -> list[FunctionTransformer]:
-        """Return the steps that put a missing text in the place of words that the user said to mean one."""
+        """Return the steps that replace the words which the user declared as missing values by the missing text."""
         if not self._table.words.added:
             return []
         words = "|".join(map(re.escape, self._table.words.added))
         return _replace(rf"(^|{CROSSED})\s*(?:{words})\s*(?={CROSSED}|$)", r"\1")
 
     def _read_times(self, column: Column, unit: str) -> list[FunctionTransformer]:
-        """Return the steps from points in time to whole units since 1970 (n,), float64, NaN where they are missing."""
+        """Return the steps from points in time to whole units since 1970 (n,), float64, NaN for missing values."""
         form, steps = column.form, list[FunctionTransformer]()
         if self._table.words.values and form == EPOCH:
             steps.append(_method("replace", list(self._table.words.values), np.nan))
@@ -278,7 +276,7 @@ class ColumnReader:
                 _method("tz_localize", None),
             ]
         steps += [_call(np.asarray, dtype=one) for one in dict.fromkeys(("datetime64[s]", unit, "float64"))]
-        ends = [-FARTHEST_SECOND, 0.0, FARTHEST_SECOND]
+        ends = [-MAX_SECONDS, 0.0, MAX_SECONDS]
         return [*steps, _call(np.interp, xp=ends, fp=ends, left=np.nan)]
 
 
@@ -288,22 +286,22 @@ def _call(function: Callable[..., Any], **arguments: Any) -> FunctionTransformer
 
 
 def _method(name: str, *given: Any) -> FunctionTransformer:
-    """Return a step that calls a method of what the rows are; skops stores no arguments that have names."""
+    """Return a step that calls a method of the rows, with positional arguments only, since skops cannot store keyword arguments."""
     return FunctionTransformer(methodcaller(name, *given))
 
 
 def _replace(pattern: str, by: str) -> list[FunctionTransformer]:
-    """Return the steps that replace in the texts of a Series what a regular expression finds."""
+    """Return the steps that replace the matches of a regular expression in a Series of text."""
     return [FunctionTransformer(attrgetter("str")), _method("replace", pattern, by, -1, None, 0, True)]
 
 
 def _read_texts() -> list[FunctionTransformer]:
-    """Return the steps from a Series, or a frame, of any type to texts, empty where values are missing."""
+    """Return the steps from a Series or a frame of any type to text, which is empty for missing values."""
     return [_method("astype", "string"), _method("fillna", MISSING), _method("astype", "O")]
 
 
 def _read_written(column: Column) -> list[FunctionTransformer]:
-    """Return the steps from texts to the texts of numbers: of amounts, and of yes and no as 1 and 0."""
+    """Return the steps from text to text of numbers: for amounts, and for yes and no as 1 and 0."""
     if column.kind == BOOLEAN:
         spellings = [("|".join(words), by) for words, by in ((TRUE, "1"), (FALSE, "0"))]
         return [step for words, by in spellings for step in _replace(rf"(?i)^\s*(?:{words}|{by}\.0)\s*$", by)]
@@ -315,12 +313,12 @@ def _read_written(column: Column) -> list[FunctionTransformer]:
 
 
 def _as_column() -> list[FunctionTransformer]:
-    """Return the step that makes values (n,) a column (n, 1)."""
+    """Return the steps that convert values (n,) to a column (n, 1)."""
     return [_call(np.asarray), _call(np.expand_dims, axis=1)]
 
 
 def _make_encoder(values: list[str], other: bool) -> OneHotEncoder | Pipeline:
-    """Return the encoder of a category with these known values; ``other``: those that are not known have a column, the last."""
+    """Return the one-hot encoder of a category with these values; ``other``: unknown values have a column of their own, the last."""
     if not other:
         return OneHotEncoder(categories=[values], handle_unknown="ignore").fit(np.array([values[:1]], object))
     counted = np.array([*values, MISSING] * 2 + [OTHER], object)[:, np.newaxis]

@@ -1,4 +1,4 @@
-"""Kernel features as a transformer of scikit-learn: the map that ``embed`` and fits with landmarks make."""
+"""Nystrom features as a transformer of scikit-learn: the same map as that of ``embed`` and of fits with landmarks."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from streamsvm.types import silent
 
 @estimator
 class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Parameters):
-    """Map rows to features whose products approximate a kernel: phi(x) = W' k(x), k(x) the kernel values of the landmarks.
+    """Map rows to features phi(x) = W' k(x) whose inner products approximate a kernel; k(x) are the kernel values with the landmarks.
 
-    W = U S^-1/2 of the landmarks' kernel matrix U S U', without directions whose eigenvalue is below ``cutoff`` of the largest
-    (Williams and Seeger, NIPS 2000). There are as many features as directions left: at most ``landmarks``.
+    W = U S^-1/2, where U S U' is the kernel matrix of the landmarks without eigenvectors whose eigenvalue is below ``cutoff`` times the
+    largest (Williams and Seeger, NIPS 2000). The number of features is that of the remaining eigenvectors, at most ``landmarks``.
 
     Parameters
     ----------
@@ -42,24 +42,24 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     kernel_options : dict, optional
         Settings of the kernel by name, such as degree and coef0.
     landmarks : int, default 100
-        How many rows the features are made of; all of them where there are fewer.
+        Number of rows from which the features are made; all rows if there are fewer.
     sampling : 'uniform', 'leverage' or 'kmeans++'
-        How they are drawn.
+        How the landmarks are chosen: at random, by leverage, or far from each other.
     cutoff : float, default 1e-6
-        The smallest eigenvalue that is kept, as a share of the largest.
+        The smallest eigenvalue that is kept, as a fraction of the largest.
     standardize : bool, default False
-        Give columns mean 0 and standard deviation 1 first.
+        Scale columns to mean 0 and standard deviation 1.
     random_state : int, RandomState instance or None
-        The seed; None is 0. ``seed``, as it is called elsewhere in this package, is the same.
+        The seed; None is 0. ``seed`` is another name.
 
     Attributes
     ----------
     components_ : ndarray (n_landmarks, n_features)
-        The landmarks as the kernel sees them.
+        The landmarks, scaled if ``standardize``.
     normalization_ : ndarray (n_landmarks, n_components)
         W.
     n_features_in_ : int
-        The number of columns of the rows of the fit.
+        Number of columns of X.
 
     Examples
     --------
@@ -79,20 +79,20 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     random_state: Any = option(default=None, name="seed", value=draw_seed)
     seed: int | None = own(default=None, synonym_of="random_state")
 
-    if TYPE_CHECKING:  # inherited, from classes without types
+    if TYPE_CHECKING:  # inherited from classes without type annotations
 
         def fit_transform(self, X: Any, y: Any = None) -> Any:
-            """Fit to rows, and return their features, as ``set_output`` has it: an array or a frame."""
+            """Fit to rows, and return their features as an array or a frame, as set by ``set_output``."""
             raise NotImplementedError
 
         def set_output(self, *, transform: Literal["default", "pandas", "polars"] | None = None) -> Self:
-            """Choose what ``transform`` returns."""
+            """Set the type of the result of ``transform``."""
             raise NotImplementedError
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Draw the landmarks from rows X (n_samples, n_features), dense or sparse; y is not looked at.
+        """Choose the landmarks from rows X (n_samples, n_features), dense or sparse; y is ignored.
 
-        Raises ValueError for data and parameters that cannot be used.
+        Raises ValueError for unusable data and parameters.
         """
         X = check_rows(self, X, ensure_min_samples=2)
         with as_value_errors():
@@ -121,16 +121,16 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
             rows = self._offsets.apply(rows_of(X, "X", exact=bool(len(self._offsets.columns))))
         if isinstance(rows, Dense):
             rows = Dense(rows.values.copy())  # the map standardizes in place
-        found = np.empty((X.shape[0], self._projection.rank))
+        features = np.empty((X.shape[0], self._projection.rank))
         W = self._projection.W.astype(np.float64)
         for part in Nystrom(self._projection, 0.0, factored=True, exact=True).parts(rows):
             assert isinstance(part.X, Factored)
-            np.matmul(part.X.kernel_values, W, out=found[part.start : part.stop])
-        return found
+            np.matmul(part.X.kernel_values, W, out=features[part.start : part.stop])
+        return features
 
 
 def _make_store(rows: Rows, columns: int, facts: JsonObject) -> MemoryStore:
-    """Return rows without labels as a store; few rows are merged as for estimators, so that these draw the same landmarks."""
+    """Return rows as a store without labels. Few rows are merged as for estimators, which then choose the same landmarks."""
     codes, counts = np.zeros(row_count(rows), np.int32), None
     if is_small(rows):
         rows, codes, counts = merge_copies(rows, codes, None, columns)

@@ -1,4 +1,4 @@
-"""One-class support vector machines: outlier detection with linear functions, Nystrom and exact kernels."""
+"""Outlier detection: one-class support vector machines with linear models, Nystrom features and exact kernels."""
 
 from __future__ import annotations
 
@@ -27,35 +27,36 @@ from streamsvm.sklearn.rows import (
 )
 
 OUTCOMES = ("-1", "1")
-"""Class names of a model for rows outside and inside."""
-BORDER = 1e-10
-"""Scores this close to the offset, relative to it, are on the border: the exact finish of a small fit leaves them there."""
+"""Class names of a model for outliers and inliers."""
+BORDER_TOLERANCE = 1e-10
+"""Relative difference from the offset up to which a score counts as on the border, where exact solutions have rows."""
 
 
 @estimator
 class StreamOneClassSVM(OutlierMixin, StreamEstimator):
-    """Learn where rows are, as ``OneClassSVM`` does, by a machine whose distance from the optimum is proved.
+    """Outlier detection like ``OneClassSVM``, with a proved bound on the distance from the optimum.
 
-    Minimizes 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.phi(x_i)), S = sum_i s_i; rows are inside where w.phi(x) > rho.
+    Minimizes 1/2 ||w||^2 - nu S rho + sum_i s_i max(0, rho - w.phi(x_i)), S = sum_i s_i; rows with w.phi(x) < rho are outliers.
 
     Parameters
     ----------
     nu : float, default 0.5
-        The share of the weight of rows that is outside at most, and on or beyond the border at least; in (0, 1].
+        Upper bound of the fraction of outliers, and lower bound of the fraction of support vectors, by weight of rows; in (0, 1].
     kernel : str, default 'linear'
-        As of ``StreamSVC``; that of ``OneClassSVM`` is 'rbf'. A linear function tells rows from the origin: ``standardize`` scales columns then, and leaves the origin.
+        As for ``StreamSVC``; the default of ``OneClassSVM`` is 'rbf'. A linear model separates rows from the origin, so that ``standardize``
+        only scales columns and does not shift them.
     standardize, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
-        As of ``StreamSVC``. Of the solvers, 'interior_point' is for linear functions and landmarks, 'decomposition' for exact kernels.
+        As for ``StreamSVC``. Solvers: 'interior_point' for linear models and landmarks, 'decomposition' for exact kernels.
     bias : float
-        Without effect: the offset is free.
+        No effect: the offset rho is not regularized.
 
     Attributes
     ----------
     offset_ : float
-        rho; ``decision_function`` is ``score_samples`` less this.
+        rho; ``decision_function`` is ``score_samples`` minus this.
     coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, rows_seen_, n_features_in_
-        As of ``StreamSVC``.
+        As for ``StreamSVC``.
 
     Examples
     --------
@@ -69,10 +70,10 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
     nu: float = 0.5
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Fit to rows X as ``StreamSVC`` takes them; ``y`` is ignored. Rows of a store count with the weights they have there.
+        """Fit to rows X of any kind that ``StreamSVC.fit`` accepts; ``y`` is ignored. Rows of a store have the weights in the store.
 
-        ``sample_weight`` (n_samples,): how often each row counts, also for the share ``nu``.
-        Raises ValueError, BudgetError. Warns (ConvergenceWarning) where the tolerance was not reached.
+        ``sample_weight`` (n_samples,): weights of rows, also for ``nu``. Raises ValueError, BudgetError. Issues ConvergenceWarning if the
+        tolerance was not reached.
         """
         return super().fit(X, y, sample_weight)
 
@@ -104,9 +105,9 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         keep_fit(self, result, result.model, store.layout.rows)
 
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
-        """Fit to ingested rows. A store needs two labels or more, which are ignored here: rows without labels get some.
+        """Fit to ingested rows. A store needs at least two labels, so that rows without labels get arbitrary ones, which are ignored.
 
-        This needs their number before they are read: a stream of rows must have labels.
+        This requires the number of rows: a stream must have labels.
         """
         if y is None and kind_of(X) in DASK:
             from streamsvm.store.sources.data_frames import dask_blocks_of
@@ -117,7 +118,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         super()._fit_ingested(X, y, sample_weight, chosen)
 
     def _set_classes(self, model: Model, y: Any) -> None:
-        """Set nothing: the outcomes are 1 and -1, whatever a store calls them."""
+        """Set nothing: the outcomes are 1 and -1, whatever the labels of the store are."""
 
     @property
     def offset_(self) -> float:
@@ -126,18 +127,18 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         return -float(self.model_.intercept[0])
 
     def decision_function(self, X: Any) -> Float64:
-        """Return float64 (n_samples,): above 0 inside, below 0 outside; ``score_samples`` less ``offset_`` to the last bit."""
+        """Return float64 (n_samples,), ``score_samples`` minus ``offset_``, exactly: negative for outliers."""
         return self.score_samples(X) - self.offset_
 
     def score_samples(self, X: Any) -> Float64:
-        """Return w.phi(x), float64 (n_samples,): the larger, the more a row is like those learned.
+        """Return w.phi(x), float64 (n_samples,); the larger it is, the more a row resembles the training rows.
 
-        Rows on the border have the offset itself, which rounding would put them a little to either side of: they are inside.
+        The score of a row on the border is the offset exactly, so that rounding cannot make it an outlier.
         """
         check_is_fitted(self)
-        found, border = self._decisions(self.model_, X), BORDER * abs(float(self.model_.weights[0, -1]))
-        return np.where(np.abs(found) <= border, 0.0, found) + self.offset_
+        values, border = self._decisions(self.model_, X), BORDER_TOLERANCE * abs(float(self.model_.weights[0, -1]))
+        return np.where(np.abs(values) <= border, 0.0, values) + self.offset_
 
     def predict(self, X: Any) -> Int64:
-        """Return 1 for rows inside and -1 for rows outside, (n_samples,)."""
+        """Return 1 for inliers and -1 for outliers, (n_samples,)."""
         return np.where(self.decision_function(X) >= 0.0, 1, -1).astype(np.int64)

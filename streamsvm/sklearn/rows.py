@@ -1,13 +1,13 @@
-"""Rows, labels and weights of scikit-learn: checked, as a store in memory, or as rows of a store that stay on disk (``StreamRows``).
+"""Rows, labels and weights as scikit-learn passes them: checks, conversion to a store in memory, and ``StreamRows``.
 
-**Copies.** A weight of k means k copies: P is the same, and so is its optimum. What is drawn or rounded on the way there is not: landmarks by
-row numbers, folds, the order of coordinate descent, products in float32. So rows that fit into one chunk are brought into one form before
-anything is made of them (``merge_copies``): each once, with the sum of the weights of its copies, sorted by a hash. Copies and weights, in
-any order, are then one store to the last bit, and whatever is fitted to it is one model.
+**Copies.** A weight of k is equivalent to k copies of a row: the objective and its optimum are the same. But the choice of landmarks and
+folds, the order of coordinate descent and the rounding of float32 products depend on the rows and their order. Therefore rows that fit into
+one chunk are first brought into a canonical form (``merge_copies``): distinct rows, with the sums of the weights of their copies, sorted by
+a hash. The store, and so the model, is then the same to the last bit for copies or weights in any order.
 
-The hash of a row is that of the sum of its numbers' bits times odd multipliers, one for each column, modulo 2^64 (Dietzfelbinger, Hagerup,
-Katajainen, Penttonen, "A reliable randomized algorithm for the closest-pair problem", J. Algorithms 1997). Rows are merged only where they
-are equal.
+A row is hashed by the sum of the bits of its numbers times odd multipliers, one for each column, modulo 2^64 (Dietzfelbinger, Hagerup,
+Katajainen, Penttonen, "A reliable randomized algorithm for the closest-pair problem", J. Algorithms 1997). Rows with equal hashes are merged
+only if they are equal.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ from streamsvm.types import Store
 
 Hashes: TypeAlias = NDArray[np.uint64]
 MAX_MERGED_BYTES = 4 << 20
-"""Largest rows whose copies are merged, in bytes: as many as a chunk has. Sorting them takes about as long as a pass."""
+"""Maximum size of rows whose copies are merged, that of a chunk. Sorting them takes about as long as a pass."""
 
 
 def is_small(X: Rows) -> bool:
-    """Return whether rows are so few that their copies are merged."""
+    """Return whether copies of rows are merged, because the rows fit into a chunk."""
     return (X.values.nbytes if isinstance(X, Dense) else X.data.nbytes + X.indices.nbytes) <= MAX_MERGED_BYTES
 
 
@@ -72,18 +72,18 @@ def merge_copies(X: Rows, y: Array, weights: Float64 | None, columns: int) -> tu
     order = np.lexsort((y, keys))
     X, y, keys = take_rows(X, order), y[order], keys[order]
     counts = np.ones(len(y)) if weights is None else weights[order]
-    again = np.flatnonzero((keys[1:] == keys[:-1]) & (y[1:] == y[:-1]))
-    again = again[_equal_to_next(X, again)] + 1
-    if not len(again):
+    copies = np.flatnonzero((keys[1:] == keys[:-1]) & (y[1:] == y[:-1]))
+    copies = copies[_equal_to_next(X, copies)] + 1
+    if not len(copies):
         return X, y, counts
     first = np.ones(len(y), bool)
-    first[again] = False
+    first[copies] = False
     starts = np.flatnonzero(first)
     return take_rows(X, starts), y[starts], np.add.reduceat(counts, starts)
 
 
 def hash_rows(X: Rows, columns: int) -> Hashes:
-    """Return a hash of each row (n,). Labels are ignored, so that rows without labels have the same order."""
+    """Return a hash of each row (n,), without its label, so that rows without labels are sorted in the same order."""
     factors = mix_bits(np.arange(1, columns + 1, dtype=np.uint64) * STEP) | np.uint64(1)
     if isinstance(X, Dense):
         return mix_bits(X.values.view(np.uint32).astype(np.uint64) @ factors + STEP)
@@ -97,18 +97,18 @@ def _equal_to_next(X: Rows, rows: Array) -> NDArray[np.bool_]:
     if isinstance(X, Dense):
         return np.all(X.values[rows] == X.values[rows + 1], axis=1)
     lengths = np.diff(X.indptr)
-    found = lengths[rows] == lengths[rows + 1]
-    one, other = take_rows(X, rows[found]), take_rows(X, rows[found] + 1)
-    assert isinstance(one, CSR)  # as X is
+    equal = lengths[rows] == lengths[rows + 1]
+    one, other = take_rows(X, rows[equal]), take_rows(X, rows[equal] + 1)
+    assert isinstance(one, CSR)
     assert isinstance(other, CSR)
     differing = np.cumsum((one.data != other.data) | (one.indices != other.indices))
     before = np.concatenate([np.zeros(1, np.int64), differing])[one.indptr]
-    found[found] = before[1:] == before[:-1]
-    return found
+    equal[equal] = before[1:] == before[:-1]
+    return equal
 
 
-NUMBERS = (np.float64, np.float32)
-"""Types of X that are kept; others become the first."""
+KEPT_DTYPES = (np.float64, np.float32)
+"""Dtypes of X that are kept; others are converted to the first."""
 
 
 @runtime_checkable
@@ -118,13 +118,13 @@ class Tensor(Protocol):
     device: Any
 
     def __dlpack__(self, *, stream: Any = None) -> Any:
-        """Return its memory as DLPack has it."""
+        """Return a DLPack capsule."""
 
 
 def as_numpy(X: Any) -> Any:
-    """Return an array of the array API or a tensor as a numpy array without a copy, anything else unchanged.
+    """Convert an array of the array API or a tensor to numpy without a copy; return other objects unchanged.
 
-    Raises ValueError for rows on an accelerator: all computation is on CPUs.
+    Raises ValueError for rows on an accelerator, since computation is on CPUs only.
     """
     if isinstance(X, np.ndarray) or not isinstance(X, Tensor):
         return X
@@ -137,39 +137,39 @@ def as_numpy(X: Any) -> Any:
 
 
 def load_labels(X: Any, y: Any) -> Any:
-    """Return labels in memory: lazy ones computed, the column of X for its name, those of pandas that may be missing and are not
-    in numpy's type; anything else unchanged.
+    """Return labels in memory: compute lazy ones, replace a name by that column of X, and convert nullable pandas labels to numpy.
+
+    Other labels are returned unchanged.
     """
     if isinstance(y, str) and is_frame(X):
         y = X.select(y) if kind_of(X) is RowKind.LAZY_FRAME else X[y]
     if is_lazy(y):
         return column_of(y)
-    of_numpy = getattr(
-        getattr(y, "dtype", None), "numpy_dtype", None
-    )  # of boolean, Int64, ..., which scikit-learn reads as float64
-    return y if of_numpy is None or y.isna().any() else y.to_numpy(of_numpy)
+    # the numpy dtype of a nullable dtype of pandas (boolean, Int64, ...), which scikit-learn would convert to float64
+    dtype = getattr(getattr(y, "dtype", None), "numpy_dtype", None)
+    return y if dtype is None or y.isna().any() else y.to_numpy(dtype)
 
 
 def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
-    """Return rows X and labels y, if given, checked by scikit-learn: float32 or float64, dense or CSR. Raises ValueError."""
+    """Return rows X, and labels y if passed, checked by scikit-learn: float32 or float64, dense or CSR. Raises ValueError."""
     with as_value_errors():
         if package_of(X) in UNREADABLE.keys() - {"numpy", "builtins"}:
             check_readable(X)
     labels = [as_numpy(load_labels(X, one)) for one in y]
     return validate_data(
-        estimator, as_numpy(X), *labels, accept_sparse="csr", dtype=NUMBERS, accept_large_sparse=True, **more
+        estimator, as_numpy(X), *labels, accept_sparse="csr", dtype=KEPT_DTYPES, accept_large_sparse=True, **more
     )
 
 
 PARAMETER_NAMES = {
     "missing": "missing", "seed": "random_state", "threads": "n_jobs", "label": "y", "weight": "sample_weight", "score": "scoring",
 }  # fmt: skip
-"""Parameters of estimators for options that are called otherwise, or that a fit of a store does not have."""
+"""The names of the parameters of estimators for options with other names, and for options of the ingest."""
 
 
 @contextmanager
 def as_value_errors() -> Iterator[None]:
-    """Raise errors of data and parameters as ValueError, as scikit-learn does, and others as they are; all of them name parameters."""
+    """Convert errors about data and parameters to ValueError, as in scikit-learn; other errors keep their class. All name parameters."""
     try:
         yield
     except StreamSVMError as error:
@@ -180,11 +180,11 @@ def as_value_errors() -> Iterator[None]:
 
 
 def check_weights(sample_weight: Any, rows: int) -> Float64 | None:
-    """Return weights (n,) float64; None where all rows count alike. Raises ValueError."""
+    """Return the weights of rows (n,) float64; None if there are none. Raises ValueError."""
     if sample_weight is None:
         return None
     weights = np.asarray(sample_weight)
-    if weights.ndim == 0:  # one number stands for all rows
+    if weights.ndim == 0:  # one weight for all rows
         weights = np.full(rows, weights)
     if weights.ndim != 1 or len(weights) != rows:
         raise ValueError(f"sample_weight has the shape {weights.shape}, expected ({rows},)")
@@ -197,18 +197,18 @@ def check_weights(sample_weight: Any, rows: int) -> Float64 | None:
 
 
 def count_rows(weights: Float64 | None, rows: int) -> int:
-    """Return how many of ``rows`` rows have a weight (n,) above 0; all of them without weights."""
+    """Return the number of rows with a weight above 0; all ``rows`` without weights."""
     return rows if weights is None else int(np.count_nonzero(weights))
 
 
 def make_store(
     X: Any, codes: Array, weights: Float64 | None, classes: int, *, ends: Sequence[int] | None = None, least: int = 2
 ) -> MemoryStore:
-    """Return rows with their class codes (n,) int32, or numbers (n,) float64, and weights (n,) as a store; rows of weight 0 are left out.
+    """Return a store in memory with rows, their class codes (n,) int32 or targets (n,) float64, and their weights (n,).
 
-    Few rows are brought into one form, weighted or copied and in any order (``merge_copies``). ``ends``: rows after which a
-    chunk ends; rows are not merged then, and no weight is 0. ``least``: the least number of classes with rows.
-    Raises ValueError where rows of too few classes are left, DataError for numbers that float32 cannot hold.
+    Rows of weight 0 are dropped, and copies of rows are merged if there are few rows (``merge_copies``). ``ends``: indices at which a chunk
+    ends; rows are then not merged, and no weight may be 0. ``least``: minimum number of classes with rows.
+    Raises ValueError if too few classes have rows, DataError for numbers that float32 cannot represent.
     """
     if weights is not None and (weights == 0).any():
         counted = weights > 0
@@ -230,7 +230,7 @@ def make_store(
 
 
 def center_rows(X: Any) -> tuple[Rows, JsonObject]:
-    """Return rows as an ingest stores them, with an offset subtracted from columns that float32 cannot hold, and the record of it."""
+    """Return rows as an ingest stores them, with offsets subtracted from columns that would lose precision in float32, and their record."""
     head = X[: sample_rows(X.shape[1], sparse=scipy.sparse.issparse(X))]
     offsets = find_offsets(lambda exact: cut_first_rows(rows_of(head, "X", exact=exact)))
     if offsets is None or not len(offsets.columns):
@@ -239,33 +239,33 @@ def center_rows(X: Any) -> tuple[Rows, JsonObject]:
 
 
 def balance_classes(codes: Int32, weights: Float64 | None, classes: int) -> Array:
-    """Return the factor of each class (classes,) that balances all classes with weight: n / (classes n_c); 1 for the others."""
+    """Return the factors (classes,) that balance the classes with a weight: n / (classes n_c); 1 for classes without rows."""
     counts = np.bincount(codes, weights, minlength=classes)
     present = counts > 0
-    found = np.ones(classes)
-    found[present] = counts.sum() / (present.sum() * counts[present])
-    return found
+    factors = np.ones(classes)
+    factors[present] = counts.sum() / (present.sum() * counts[present])
+    return factors
 
 
 class StreamRows:
-    """The rows of a store, or of an array on disk, as an array that is never read whole, which ``cross_validate`` may cut.
+    """Rows of a store, or of an array on disk, as an array that ``cross_validate`` can index and that is never loaded as a whole.
 
-    ``rows[numbers]`` are the same rows restricted to some, each at most once; nothing is copied. The estimators of this package
-    fit and predict such rows by reading the store chunk by chunk.
+    ``rows[indices]`` is a selection of rows, each at most once, without a copy. The estimators of this package fit and predict these rows
+    by reading the store chunk by chunk.
 
     Parameters
     ----------
     source : str, Path or array (n_samples, n_features)
-        A store, or its path; or a memory map, an array of h5py or Zarr, a scipy.sparse matrix with rows.
+        A store, or its path; or a memory map, an array of h5py or Zarr, or a scipy.sparse matrix.
     y : array (n_samples,), optional
-        The labels of an array; a store has its own.
+        The labels of an array; a store contains its labels.
 
     Attributes
     ----------
     shape : tuple (n_samples, n_features)
-        Rows and columns.
+        Numbers of rows and columns.
     labels : ndarray (n_samples,)
-        The labels of these rows; of a store read once, when they are first asked for.
+        The labels of these rows; those of a store are read on first use.
 
     Examples
     --------
@@ -277,7 +277,6 @@ class StreamRows:
     """
 
     ndim = 2
-    """Rows and columns."""
 
     def __init__(self, source: Any, y: Any = None) -> None:
         if isinstance(source, str | PathLike):
@@ -298,7 +297,7 @@ class StreamRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
+        """Numbers of rows and columns."""
         layout = self._whole.store.layout
         return (layout.rows if self._numbers is None else len(self._numbers)), layout.columns
 
@@ -310,29 +309,29 @@ class StreamRows:
 
     @property
     def codes(self) -> Int32:
-        """The class codes of these rows (n,) in the order in which they lie, as ``store`` has them."""
+        """The class codes of these rows (n,) in the order of the store."""
         codes = self._whole.codes
         return codes if self._numbers is None else codes[np.sort(self._numbers)]
 
     @property
     def labels(self) -> Array:
-        """The labels of these rows (n,): numbers where all classes are such, else text."""
+        """The labels of these rows (n,): numbers if all classes are numbers, else text."""
         codes = self._whole.codes
         return self._whole.classes[codes if self._numbers is None else codes[self._numbers]]
 
     def __getitem__(self, key: Any) -> StreamRows:
-        """Return some of the rows, in any order. Raises IndexError, ValueError for a row that is chosen twice."""
+        """Return a selection of the rows, in any order. Raises IndexError, and ValueError for a row that is selected twice."""
         rows = key[0] if isinstance(key, tuple) else key
         known = np.arange(self._whole.store.layout.rows) if self._numbers is None else self._numbers
         chosen = np.atleast_1d(known[np.asarray(rows) if isinstance(rows, list) else rows])
         if len(np.unique(chosen)) < len(chosen):
             raise ValueError("a row is chosen twice: give it the weight 2 instead")
-        found = copy(self)
-        vars(found)["_numbers"] = chosen
-        return found
+        selection = copy(self)
+        vars(selection)["_numbers"] = chosen
+        return selection
 
     def store(self) -> Store:
-        """Return these rows as a store, in the order in which they lie. Raises DataError where there are none."""
+        """Return these rows as a store, in the order of the whole store. Raises DataError if there are none."""
         if self._numbers is None:
             return self._whole.store
         chosen = np.zeros(self._whole.store.layout.rows, np.bool_)
@@ -340,7 +339,7 @@ class StreamRows:
         return SelectedRows(self._whole.store, chosen, self._whole.codes)
 
     def blocks(self) -> Iterator[tuple[Rows, Int64]]:
-        """Yield all rows, some at a time, with their places among these rows (k,)."""
+        """Yield all rows, a chunk at a time, with their positions among these rows (k,)."""
         places = np.arange(len(self)) if self._numbers is None else np.argsort(self._numbers)
         store, start = self.store(), 0
         with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False)) as stream:
@@ -350,18 +349,18 @@ class StreamRows:
                 start = stop
 
     def labels_of(self, texts: Sequence[str]) -> Array:
-        """Return the labels (k,) for these texts of a model."""
+        """Return the labels (k,) for classes of a model, which are text."""
         names = list(self._whole.texts)
         return self._whole.classes[[names.index(text) for text in texts]]
 
     @property
     def pieces(self) -> tuple[int, ...] | None:
-        """Rows of each chunk of the whole store; None for a part of it."""
+        """The number of rows of each chunk of the store; None for a selection of rows."""
         return self._whole.store.layout.chunks if self._numbers is None else None
 
 
 def check_own_labels(X: StreamRows, y: Any, sample_weight: Any) -> None:
-    """Raise ValueError unless labels are those of the rows themselves, without separate weights."""
+    """Raise ValueError for weights, and for labels that are not the labels of these rows."""
     if sample_weight is not None:
         raise ValueError("rows of a store have their weights in it: ingest them with weight=")
     if y is not None and not np.array_equal(np.asarray(y), X.labels):
@@ -369,7 +368,7 @@ def check_own_labels(X: StreamRows, y: Any, sample_weight: Any) -> None:
 
 
 class _WholeSource:
-    """All rows of a source; it is pickled as a path, or with the array."""
+    """All rows of a source. It is pickled as the path of a store, or with the array."""
 
     def __init__(self, path: str = "", X: Any = None, y: Array | None = None) -> None:
         self._path, self._X, self._y = path, X, y
@@ -391,7 +390,7 @@ class _WholeSource:
 
     @cached_property
     def classes(self) -> Array:
-        """The label each code stands for."""
+        """The labels by class code."""
         if not self._path:
             return np.unique(np.asarray(self._y))
         return convert_labels(self.store.layout.classes, (self.store.facts.get("labels") or {}).get("type", ""))

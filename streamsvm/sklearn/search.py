@@ -1,4 +1,4 @@
-"""Cross-validation: a classifier that chooses C on shared passes over the rows, and a splitter whose folds are whole chunks."""
+"""Cross-validation: ``StreamSVCCV``, a classifier that chooses C, and ``StreamKFold``, a splitter whose folds are whole chunks."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ from streamsvm.types import Store
 
 
 class StreamKFold(BaseCrossValidator):
-    """K folds of whole chunks, dealt at random: rows that lie together stay together, and a fold is read in few pieces.
+    """K-fold splitter that assigns whole chunks to folds at random, so that a fold is read in few pieces and neighboring rows stay together.
 
-    Of the rows of a store (``StreamRows``) these are the folds of ``streamsvm tune`` with the same number and seed, cut finer
-    where there are fewer than eight chunks a fold. Of other rows they are made of pieces of equal length.
+    For ``StreamRows`` of a store, the folds are those of ``streamsvm tune`` with the same number and seed; chunks are divided if there are
+    fewer than eight for each fold. Other rows are divided into pieces of equal length.
 
     Parameters
     ----------
     n_splits : int, default 5
-        How many folds there are; at least 2.
+        Number of folds; at least 2.
     random_state : int, default 0
-        The seed. ``seed`` is the same.
+        The seed. ``seed`` is another name.
 
     Examples
     --------
@@ -58,11 +58,11 @@ class StreamKFold(BaseCrossValidator):
         self.random_state = self.seed = random_state if seed is None else seed
 
     def get_n_splits(self, X: Any = None, y: Any = None, groups: Any = None) -> int:
-        """Return the number of folds, whatever the rows are."""
+        """Return the number of folds; the arguments are ignored."""
         return self.n_splits
 
     def split(self, X: Any, y: Any = None, groups: Any = None) -> Iterator[tuple[Int64, Int64]]:
-        """Yield the numbers of the rows to train on and of those to judge by (k,), rising. Raises ValueError for too few rows."""
+        """Yield, for each fold, the indices of its training rows and of its test rows (k,), ascending. Raises ValueError for too few rows."""
         with as_value_errors():
             pieces = self._pieces(X)
             fold = np.repeat(deal(len(pieces), self.n_splits, self.random_state), pieces)
@@ -79,9 +79,9 @@ class StreamKFold(BaseCrossValidator):
 
 
 def assign_folds(cv: Any, X: Any, y: Array) -> Int32:
-    """Return the fold of each row (n,) of a splitter of scikit-learn, or of pairs (train, test).
+    """Return the fold of each row (n,) by a splitter of scikit-learn, or by pairs (train, test).
 
-    Raises ValueError unless every row is judged by exactly once, by models of all others.
+    Raises ValueError unless every row is in exactly one test set, and the training set of a fold has all other rows.
     """
     fold = np.full(len(y), -1, np.int32)
     for number, (train, test) in enumerate(check_cv(cv, y, classifier=True).split(X, y)):
@@ -102,44 +102,44 @@ SCORING = {
     "neg_log_loss": "log_loss",
     "neg_brier_score": "brier",
 }
-"""Scikit-learn's words for measures."""
+"""The metrics by their names in scikit-learn."""
 DEFAULT_COSTS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
 @estimator
 class StreamSVCCV(StreamClassifier):
-    """Choose C by cross-validation and fit with it, as ``LogisticRegressionCV`` does: it is ``streamsvm tune`` and a fit.
+    """Choose C by cross-validation and fit with it, like ``LogisticRegressionCV``: ``streamsvm tune`` followed by a fit.
 
-    All values of C and all folds are problems on the same readings of the rows, and so is the count of errors: a search reads
-    about as often as its slowest fit. With landmarks each fold has landmarks and readings of its own, chosen by the
-    labels of the others alone; with ``sampling='uniform'`` all folds share the features of one map.
+    The fits for all values of C and all folds share the passes over the rows, so that a search makes about as many passes as its slowest
+    fit. With landmarks, each fold has its own landmarks, chosen by the labels of the other folds, and its own passes; with
+    ``sampling='uniform'`` all folds share one feature map.
 
     Parameters
     ----------
     Cs : sequence of float, default (0.01, 0.1, 1, 10, 100)
-        Weights of the losses to try. ``C``, as ``tune`` calls them, is the same.
+        Values of C to try. ``C``, as in ``tune``, is another name.
     cv : int, splitter or iterable of (train, test), default 5
-        How many folds, dealt as by ``StreamKFold`` and ``tune``. Of rows in memory also a splitter of scikit-learn, or its
-        splits, that judges every row once. ``folds``, as ``tune`` calls it, is the same.
+        Number of folds, assigned as by ``StreamKFold`` and ``tune``. For rows in memory also a splitter of scikit-learn, or its splits,
+        with every row in one test set. ``folds``, as in ``tune``, is another name.
     loss, loss_options, bias, class_weight, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, \
     tolerance, max_passes, memory, missing, random_state, verbose, n_jobs, on_pass
-        As of ``StreamSVC``.
+        As for ``StreamSVC``.
 
     scoring : str, optional
-        The measure that chooses C, as ``score`` of ``streamsvm.tune``: 'error', 'balanced_error', 'f1', 'auc', 'average_precision', 'cost:fp=1,fn=50',
-        with loss 'logistic' also 'log_loss' and 'brier'; or scikit-learn's word for one of them: 'accuracy', 'balanced_accuracy', 'roc_auc',
-        'neg_log_loss', 'neg_brier_score', 'f1_macro' (more than two classes). Of two classes the rarer one is the positive one. By default the
-        error.
+        The metric by which C is chosen, as ``score`` of ``streamsvm.tune``: 'error' (default), 'balanced_error', 'f1', 'auc',
+        'average_precision', 'cost:fp=1,fn=50', with the loss 'logistic' also 'log_loss' and 'brier'; or their names in scikit-learn: 'accuracy',
+        'balanced_accuracy', 'roc_auc', 'neg_log_loss', 'neg_brier_score', 'f1_macro' (more than two classes). With two classes, the rarer
+        one is the positive class.
 
     Attributes
     ----------
     C_ : float
-        The value with the best score; among equals the smallest.
+        The value of C with the best score; in a tie the smallest.
     scores_ : ndarray (cv, n_Cs)
-        The score on each fold, for each of ``Cs``, the greater the better: by default the accuracy, which is 1 - error; for
-        balanced_error likewise 1 - balanced_error; of other measures that are better when smaller their negative.
+        The score of each of ``Cs`` on each fold; greater is better. By default the accuracy, 1 - error; for balanced_error likewise
+        1 - balanced_error; for other metrics of which smaller values are better, the negative value.
     classes_, coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, n_features_in_
-        Of the fit with C_ to all rows, as of ``StreamSVC``.
+        Attributes of the fit to all rows with C_, as for ``StreamSVC``.
 
     Examples
     --------
@@ -167,13 +167,13 @@ class StreamSVCCV(StreamClassifier):
 
     def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
         with TemporaryDirectory(prefix="streamsvm-") as folder:
-            place = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
-            self._search(open_store(place), self.class_weight, None)
-            super()._fit_ingested(place, None, None, chosen | {"C": self.C_})
+            store = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
+            self._search(open_store(store), self.class_weight, None)
+            super()._fit_ingested(store, None, None, chosen | {"C": self.C_})
             self._set_classes(self.model_, y)
 
     def _search_arrays(self, X: Any, y: Array, sample_weight: Any) -> None:
-        """Search on checked rows in memory: rows of a fold are put side by side, and rows of weight 0 left out."""
+        """Search on checked rows in memory. With a splitter, rows are sorted by fold, and rows of weight 0 are dropped."""
         classes, codes = encode_classes(y)
         weights = check_weights(sample_weight, len(codes))
         factors = class_weights(self.class_weight, classes, codes, weights)
@@ -191,7 +191,7 @@ class StreamSVCCV(StreamClassifier):
         self._search(store, factors, None if fold is None else fold[starts])
 
     def _search(self, store: Store, factors: Mapping[Any, float] | str | None, fold: Int32 | None) -> None:
-        """Set ``C_`` and ``scores_`` by ``tune`` on a store. ``fold`` (chunks,): the fold of each chunk; None: dealt at random."""
+        """Set ``C_`` and ``scores_`` by a search on a store. ``fold`` (chunks,): the fold of each chunk; None: assigned at random."""
         cv = self._stated("cv")
         if fold is None and not isinstance(cv, int):
             raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
@@ -209,13 +209,13 @@ class StreamSVCCV(StreamClassifier):
             "class_weight": factors,
             "score": score,
         }
-        asked: TuneFilesJob = build_job("tune", self, {"store": "", "out": ""} | grid)
-        job = asked.store_job("")
+        files_job: TuneFilesJob = build_job("tune", self, {"store": "", "out": ""} | grid)
+        job = files_job.store_job("")
         with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
         self.C_ = best_of(scores, measure).loss_weight
-        found = np.array([one.folds for one in scores]).T
+        values = np.array([one.folds for one in scores]).T
         if measure in {ERROR, BALANCED_ERROR}:
-            self.scores_ = 1.0 - found
+            self.scores_ = 1.0 - values
         else:
-            self.scores_ = found if measure.higher_is_better else -found
+            self.scores_ = values if measure.higher_is_better else -values

@@ -1,4 +1,4 @@
-"""Support vector classification: one-vs-rest, one-vs-one or all classes together; every solver, linear, Nystrom and exact kernels."""
+"""Classification: linear models, Nystrom features and exact kernels; one-vs-rest, one-vs-one, or one problem for all classes."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ from streamsvm.sklearn.rows import (
     make_store,
 )
 
-AROUND = "CalibratedClassifierCV"
-"""The tool of scikit-learn that calibrates any classifier with decision values."""
+CALIBRATION_TOOL = "CalibratedClassifierCV"
+"""The class of scikit-learn that calibrates any classifier with decision values."""
 
 
 def check_calibrated(calibrate: str | None, loss: str) -> bool:
-    """Return True where a fit gives probabilities, else raise AttributeError, as scikit-learn does: its tools ask ``hasattr``."""
+    """Return True if a fit gives probabilities, else raise AttributeError, because scikit-learn tests for a method by ``hasattr``."""
     if calibrate in {None, NO_CALIBRATION} and loss != "logistic":
         raise AttributeError(
             "there are only decision values: fit with calibrate='sigmoid' (or 'isotonic', 'temperature'), or loss='logistic'"
@@ -66,36 +66,36 @@ def check_calibrated(calibrate: str | None, loss: str) -> bool:
 
 
 def check_probabilities(model: Model) -> None:
-    """Raise UsageError where the model of a fitted estimator has no probabilities."""
+    """Raise UsageError if the model of a fitted estimator has no probabilities."""
     if model.pairs:
-        hint = f"fit again with multi_class='ovr', or through {AROUND}"
+        hint = f"fit again with multi_class='ovr', or through {CALIBRATION_TOOL}"
         raise UsageError("this estimator was fitted for pairs of classes, which have no probabilities", hint=hint)
     if PORTIONS in model.provenance:
         raise UsageError(
             "this estimator was last fitted by partial_fit, which learns no probabilities: the rows of earlier portions are gone",
-            hint=f"fit all rows with fit, or learn them from rows kept back: {AROUND}(FrozenEstimator(estimator))",
+            hint=f"fit all rows with fit, or learn them from rows kept back: {CALIBRATION_TOOL}(FrozenEstimator(estimator))",
         )
     model.check_probabilities()
 
 
 def check_portion_classes(last: Array | None, classes: Any, y: Array) -> Array:
-    """Return all classes: given with the first portion, the same with every other. Raises ValueError.
+    """Return the classes of ``partial_fit``, passed on the first call. Raises ValueError for missing, other or unknown classes.
 
-    ``last``: those of earlier portions; None: this is the first.
+    ``last``: the classes of earlier calls; None on the first call.
     """
     if classes is None and last is None:
         raise ValueError("classes must be passed on the first call to partial_fit")
     known: Array = np.asarray(last if classes is None else np.unique(classes))
     if last is not None and not np.array_equal(known, last):
         raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, was: {last!r}")
-    strange = np.setdiff1d(y, known)
-    if len(strange) or len(known) < 2:
-        raise ValueError(f"y has the labels {strange}, which are not classes, or there are fewer than two: {known}")
+    unknown = np.setdiff1d(y, known)
+    if len(unknown) or len(known) < 2:
+        raise ValueError(f"y has the labels {unknown}, which are not classes, or there are fewer than two: {known}")
     return known
 
 
 def find_start(fitted: Fitted, kernel: str, classes: Array) -> Model | None:
-    """Return the model of an estimator, with class codes for labels, if it is linear, one-vs-rest, and of these columns and classes."""
+    """Return the model of an estimator for a warm start, with class codes as labels; None unless it is a linear one-vs-rest model of the same columns and classes."""
     if not fitted.__sklearn_is_fitted__() or fitted.model_.pairs or kernel != "linear":
         return None
     last = fitted.model_
@@ -106,7 +106,7 @@ def find_start(fitted: Fitted, kernel: str, classes: Array) -> Model | None:
 
 @estimator
 class StreamClassifier(ClassifierMixin, StreamEstimator):
-    """A classifier, and the parameters that all classifiers have."""
+    """Base class of classifiers, with the parameters that all of them have."""
 
     loss: LossName = "squared_hinge"
     loss_options: Mapping[str, float] | None = None
@@ -138,34 +138,34 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         self.classes_ = restore_labels(model, y)
 
     def _start(self, classes: Array) -> Model | None:
-        """Return the model that a fit of these classes starts from, with class codes for labels."""
+        """Return the model from which a fit of these classes is warm-started, with class codes as labels; None for no warm start."""
         return None
 
     def decision_function(self, X: Any) -> Float64:
-        """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes)."""
+        """Return decision values: float64 (n_samples,) for two classes, positive for ``classes_[1]``, else (n_samples, n_classes)."""
         check_is_fitted(self)
         return self._decisions(self.model_, X)
 
     def predict(self, X: Any) -> Array:
-        """Return the class of each row, (n_samples,); with pairs of classes the first of those with most votes, as in ``SVC``."""
+        """Return the class of each row, (n_samples,). For one-vs-one, the class with most votes, in a tie the first one, as in ``SVC``."""
         check_is_fitted(self)
-        found = self._decisions(self.model_, X)
-        return self.classes_[self.model_.codes(found.reshape(len(found), -1))]
+        values = self._decisions(self.model_, X)
+        return self.classes_[self.model_.codes(values.reshape(len(values), -1))]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy; ``y``: one label a row, also lazy ones of dask and polars, or the name of a column of X."""
-        found: float = super().score(X, load_labels(X, y), sample_weight)
-        return found
+        """Return the accuracy. ``y``: a label for each row, also a lazy column of dask or polars, or the name of a column of X."""
+        accuracy: float = super().score(X, load_labels(X, y), sample_weight)
+        return accuracy
 
     def _check_probabilities(self) -> bool:
-        """Return True where a fit gives probabilities, else raise AttributeError."""
+        """Return True if a fit gives probabilities, else raise AttributeError."""
         return check_calibrated(None, self.loss)
 
     @method_where(lambda self: self._check_probabilities())
     def predict_proba(self, X: Any) -> Float64:
         """Return the probability of each class, float64 (n_samples, n_classes) in the order of ``classes_``.
 
-        Raises UsageError where the last fit gave none: after ``partial_fit``, or at its time limit.
+        Raises UsageError if the last fit gave no probabilities: after ``partial_fit``, or if its time limit was reached before calibration.
         """
         check_is_fitted(self)
         with python_words("fit", PARAMETER_NAMES):
@@ -174,10 +174,10 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
 
     @method_where(lambda self: self._check_probabilities())
     def predict_log_proba(self, X: Any) -> Float64:
-        """Return the natural logarithm of ``predict_proba``; minus infinity of a probability of 0."""
+        """Return the natural logarithm of ``predict_proba``; minus infinity for a probability of 0."""
         with np.errstate(divide="ignore"):
-            found: Float64 = np.log(self.predict_proba(X))
-        return found
+            logarithms: Float64 = np.log(self.predict_proba(X))
+        return logarithms
 
 
 SHAPES = (OVR, OVO)
@@ -185,101 +185,101 @@ SHAPES = (OVR, OVO)
 
 @estimator
 class StreamSVC(StreamClassifier):
-    """Classify by a support vector machine whose distance from the optimum is proved.
+    """Support vector classifier with a certificate: a proved bound on the distance from the optimum.
 
-    Minimizes 1/2 ||w||^2 + C sum_i s_i l(y_i w.phi(x_i)), one class against the rest for each of several. The constant
+    Minimizes 1/2 ||w||^2 + C sum_i s_i l(y_i w.phi(x_i)); with more than two classes, each against the rest. The weight of the constant
     feature ``bias`` is regularized, as in ``LinearSVC``.
 
     Parameters
     ----------
     C : float, default 1
-        Weight of the losses.
+        Factor of the sum of losses.
     loss : 'squared_hinge', 'hinge', 'huber' or 'logistic', default 'squared_hinge'
-        What a row costs by its margin; 'logistic' is logistic regression.
+        The loss, a function of the margin; 'logistic' is logistic regression.
     loss_options, kernel_options, options : dict, optional
         Settings of the loss, of the kernel and of the solver, by name.
     bias : float, default 1
-        Value of the constant feature; 0: there is none.
+        Value of the constant feature; 0 for none.
     class_weight : dict or 'balanced', optional
         Factors of C by class.
     standardize : bool, default False
-        Give columns mean 0 and standard deviation 1 first; ``coef_`` is in the units of X all the same.
+        Scale columns to mean 0 and standard deviation 1; ``coef_`` is in the units of X nevertheless.
     kernel : str, default 'linear'
         'linear', 'rbf', 'laplacian', 'polynomial' or 'sigmoid'.
     gamma : float, 'scale' or 'mean-distance', default 'scale'
         Width of the kernel; 'scale' is 1 / (n_features X.var()), as in ``SVC``.
     landmarks : int, optional
-        Approximate the kernel by so many Nystrom features; without, it is solved exactly.
+        Approximate the kernel by Nystrom features from this number of rows; by default the exact kernel is used.
     sampling : 'auto', 'uniform', 'leverage', 'kmeans++' or 'greedy', default 'auto'
-        How landmarks are drawn: evenly, by their leverage, far from each other, or as those of a larger sample that explain the labels best.
-        'auto' is 'greedy', and 'uniform' with ``calibrate``, which learns from the same labels, or where memory is short;
-        ``model_.provenance['settings']['sampling']`` says which.
+        How landmarks are chosen: at random, by leverage, far from each other, or as the rows of a larger sample that explain the labels
+        best. 'auto' is 'greedy', but 'uniform' with ``calibrate``, which uses the same labels, or if memory is short;
+        ``model_.provenance['settings']['sampling']`` has the choice.
     solver : str, default 'auto'
-        The algorithm; 'auto' decides from the data, the kernel and the memory.
+        The algorithm; 'auto' chooses it by the size of the data, the kernel and the memory limit.
     tolerance : float, default 1e-3
-        The relative gap (primal - dual) / primal at which a fit may end. A small linear problem is solved exactly.
+        The relative duality gap (primal - dual) / primal at which a fit stops. Small linear problems are solved exactly.
     max_passes : int, default 1000
-        How often the rows are read at most.
+        Maximum number of passes over the data.
     time_limit : float or str, optional
-        Seconds, or '1h30m'.
+        Time limit of the fit in seconds, or as text: '1h30m'.
     memory : int or str, optional
-        Bytes the process may use, or '512MiB'; a fit that needs more is refused before it begins.
+        Memory limit of the process in bytes, or as text: '512MiB'. A fit that needs more is refused before it starts.
     missing : 'error', 'mean', 'zero' or 'indicator', default 'error'
-        What stands for missing values, in fits and in what is predicted: the mean of the column, 0, or 0 beside a column that says so.
-        Rows are read as those of a file are then, arrays too.
+        Replacement of missing values, for fits and predictions: the mean of the column, 0, or 0 with an additional indicator column.
+        Except for 'error', arrays are ingested like files.
     random_state : int, RandomState instance or None
-        The seed; None is 0, so that two fits of the same data agree. ``seed`` is the same.
+        The seed; None is 0, so that fits of the same data are equal. ``seed`` is another name.
     warm_start : bool, default False
-        Start from the last fit where the solver can: dcd and newton, of a linear model.
+        Start from the weights of the last fit, if the model is linear and the solver supports it: dcd and newton.
     calibrate : 'sigmoid', 'isotonic' or 'temperature', optional
-        Learn probabilities from scores of rows that had no part in them; only then, or with loss 'logistic', there is ``predict_proba``.
-        Pairs of classes (multi_class 'ovo') have none, and this is refused beside them. ``calibration`` is the same.
+        Calibrate probabilities on out-of-sample scores. ``predict_proba`` exists only then, or with the loss 'logistic'. Not supported with
+        multi_class 'ovo'. ``calibration`` is another name.
     threshold : str, optional
-        Two classes: ``predict`` divides them at the threshold of the decision value at which this measure is best, 'f1', 'balanced_error',
-        'error' or 'cost:fp=1,fn=50', on scores of rows by fits without them, as those of ``calibrate``. Of f1 and cost the positive class is the
-        rarer one. ``model_.threshold`` is what was chosen; 0 without.
+        Two classes: the metric by which the threshold of the decision value is chosen: 'f1', 'balanced_error', 'error' or
+        'cost:fp=1,fn=50', on out-of-sample scores as for ``calibrate``. For f1 and cost, the rarer class is the positive one.
+        ``predict`` uses this threshold, which is ``model_.threshold``; by default 0.
     verbose : bool, default False
-        Show progress. ``progress`` is the same.
+        Show progress. ``progress`` is another name.
     n_jobs : int, optional
-        Threads that compute side by side: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` has no say.
-        The model does not depend on it. Fewer where memory is short. ``threads`` is the same.
+        Number of threads: None is 1, -1 all processors, -2 all but one; ``joblib.parallel_config`` is ignored. Fewer threads are used
+        if memory is short. The model does not depend on it. ``threads`` is another name.
     multi_class : 'ovr', 'ovo', 'crammer_singer' or 'softmax', default 'ovr'
-        With several classes one problem for each against the rest, one for each pair of them and a vote, as ``SVC`` does it (all pairs share
-        each reading), or one for all of them together, as ``LinearSVC`` has it: C weighs losses of the distance to the nearest other class.
-        'softmax', of loss 'logistic', is the multinomial model of ``LogisticRegression``; of two classes it is the logistic loss as it is.
+        More than two classes: a problem for each class against the rest; a problem for each pair of classes and a vote, as in ``SVC`` (all
+        pairs share each pass); or one problem for all classes, as in ``LinearSVC``, whose margin is the lead over the best other class.
+        'softmax', with the loss 'logistic', is the multinomial model of ``LogisticRegression``; with two classes it is the logistic loss.
     decision_function_shape : 'ovr' or 'ovo', default 'ovr'
-        Of pairs: one value a class, or (ovo) the values of all pairs, (0, 1), (0, 2), ..., (1, 2), ...
+        With multi_class 'ovo': a decision value for each class, or (ovo) for each pair: (0, 1), (0, 2), ..., (1, 2), ...
     l1 : float, optional
-        Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
+        Elastic net: factor of ||w||_1, which is added to 1/2 ||w||^2. Weights of columns of little use become 0. Only linear models.
     nu : float, optional
-        In place of ``C`` and ``loss``: find the C of the hinge with which the share of rows beyond their margin is at most this, as ``NuSVC``
-        does it. Linear models and landmarks; ``model_.provenance`` has the C that was found.
+        Replaces ``C`` and ``loss``: use the hinge loss with the C at which at most this fraction of rows violates the margin, as in
+        ``NuSVC``. Only linear models and landmarks. ``model_.provenance`` contains this C.
     on_pass : callable, optional
-        Called after every pass with its record, a dict: pass, problems, problem, primal, dual, gap, exact, seconds, memory.
-        Where it returns True, or a callback of scikit-learn asks to stop, the fit ends with one more pass, which certifies what there is:
-        ``gap_`` says how much, and ``model_.provenance['status']`` is 'asked to end'.
-        ``streamsvm.MlflowTracker`` and ``streamsvm.TensorBoardTracker`` are such.
+        Called after every pass with its record, a dict with pass, problems, problem, primal, dual, gap, exact, seconds, memory and others.
+        If it returns True, or a callback of scikit-learn requests to stop, the fit ends after one more pass, which computes the certificate;
+        ``model_.provenance['status']`` is then 'asked to end'. ``streamsvm.MlflowTracker`` and ``streamsvm.TensorBoardTracker`` are
+        such callbacks.
 
     Attributes
     ----------
     classes_ : ndarray (n_classes,)
         The labels, sorted.
     coef_, intercept_ : ndarray (n_problems, n_features), (n_problems,)
-        Of a linear model.
+        The weights and the constants of a linear model.
     gap_, primal_, dual_ : float
-        The certificate, of the class with the largest gap.
+        The certificate: relative duality gap, primal objective and dual bound of the class with the largest gap.
     n_passes_ : int
-        Readings of the data.
+        Number of passes over the data.
     peak_memory_ : int
-        The most bytes of memory that were seen in use.
+        Peak memory of the fit in bytes.
     passes_ : list of dict
-        What each pass has come to; ``history_`` is the same as a data frame of pandas, where that is installed.
+        The records of the passes; ``history_`` is the same as a pandas data frame.
     model_ : streamsvm.Model
-        What can be saved, explained and applied to stores and files.
+        The model, which can be saved, explained and applied to stores and files.
     rows_seen_ : int
-        Rows that were fitted to, those of all portions together.
+        Number of rows fitted, including those of earlier calls of ``partial_fit``.
     n_features_in_ : int
-        The number of columns of the rows of the fit.
+        Number of columns of X.
 
     Examples
     --------
@@ -314,7 +314,7 @@ class StreamSVC(StreamClassifier):
         if self.multi_class == OVO and job.calibrate is not None:
             raise ValueError(
                 f"calibrate={job.calibrate!r} is for multi_class='ovr': pairs of classes have no probabilities; "
-                f"leave it out, or fit through {AROUND}"
+                f"leave it out, or fit through {CALIBRATION_TOOL}"
             )
         return job if self.multi_class == OVR else replace(job, multi_class=self.multi_class)
 
@@ -325,16 +325,16 @@ class StreamSVC(StreamClassifier):
     def decision_function(self, X: Any) -> Float64:
         """Return float64 (n_samples,) for two classes, positive for ``classes_[1]``, or (n_samples, n_classes).
 
-        Of pairs of classes it is the votes, and less than half a vote by how sure they are; (n_samples, n_pairs) values of all
-        pairs where ``decision_function_shape`` is 'ovo'.
+        For one-vs-one, the value of a class is the number of its votes plus a term of less than half a vote for their confidence; with
+        ``decision_function_shape`` 'ovo', the values of all pairs are returned, (n_samples, n_pairs).
         """
-        found = super().decision_function(X)
+        values = super().decision_function(X)
         if not self.model_.pairs or self.decision_function_shape == OVO:
-            return found
-        return score_classes(found, len(self.classes_))
+            return values
+        return score_classes(values, len(self.classes_))
 
     def _takes_portions(self) -> bool:
-        """Whether rows may come in portions: with a stochastic solver, or 'auto' where the model is one of theirs."""
+        """Return whether ``partial_fit`` exists: with a stochastic solver, or with 'auto' for a model that these can fit."""
         if self.solver == "auto":
             return self.kernel == LINEAR and self.multi_class == OVR and not self.standardize
         return takes_portions(self.solver)
@@ -342,18 +342,18 @@ class StreamSVC(StreamClassifier):
     def _check_probabilities(self) -> bool:
         if self.multi_class == OVO:
             raise AttributeError(
-                f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {AROUND}"
+                f"pairs of classes, multi_class='ovo', have no probabilities: fit with multi_class='ovr', or through {CALIBRATION_TOOL}"
             )
         return check_calibrated(self.calibrate or self.calibration, self.loss)
 
     @method_where(lambda self: self._takes_portions())
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Make one pass over a portion of rows in memory, from the weights that all rows so far have come to.
+        """Make one pass over rows in memory, starting from the weights of the earlier calls.
 
-        Only of a linear model, and a stochastic solver: 'sgd', 'pegasos' or 'assg'; 'auto' is sgd, or assg for losses that sgd does not
-        take. ``classes`` (n_classes,): all that will come, wanted by the first call. The certificate is void from then on, and said to be: ``gap_`` is infinite, as nothing is proved
-        of rows that are gone; ``fit`` proves again. class_weight='balanced' and threshold are refused: they need
-        all labels. Raises ValueError.
+        Only for linear models with a stochastic solver: 'sgd', 'pegasos' or 'assg'; 'auto' is sgd, or assg for losses that sgd does not
+        support. ``classes`` (n_classes,): all classes of all portions, required on the first call. There is no certificate, because the
+        earlier rows are gone: ``gap_`` is infinite until the next ``fit``. class_weight='balanced' and threshold are not supported, because
+        they need all labels. Raises ValueError.
         """
         if self.nu is not None:
             raise ValueError("portions are learned with C: leave nu out")
@@ -387,9 +387,9 @@ class StreamSVC(StreamClassifier):
 
 
 def score_classes(pairs: Float64, classes: int) -> Float64:
-    """Return one score a class (n, classes) for the decision values of all pairs (n, classes (classes - 1) / 2), as scikit-learn does.
+    """Return a score for each class (n, classes) from the decision values of all pairs (n, classes (classes - 1) / 2), as scikit-learn does.
 
-    v_a + s_a / (3 (|s_a| + 1)): the votes for a, and s_a the sum of the decision values that speak for a.
+    The score of class a is v_a + s_a / (3 (|s_a| + 1)), with v_a its votes and s_a the sum of its decision values, signed in favor of a.
     """
     sums = np.zeros((len(pairs), classes))
     for k, (first, second) in enumerate(combinations(range(classes), 2)):

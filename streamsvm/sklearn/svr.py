@@ -1,4 +1,4 @@
-"""Support vector regression, quantiles and least squares: linear functions, Nystrom and exact kernels."""
+"""Regression: support vector regression, quantiles and least squares, with linear models, Nystrom features and exact kernels."""
 
 from __future__ import annotations
 
@@ -31,35 +31,36 @@ from streamsvm.tasks import REGRESSION
 
 @estimator
 class StreamSVR(RegressorMixin, StreamEstimator):
-    """Fit numbers as ``LinearSVR`` does, or with a kernel as ``SVR``, by a function whose distance from the optimum is proved.
+    """Support vector regression like ``LinearSVR``, or with a kernel like ``SVR``, with a proved bound on the distance from the optimum.
 
-    Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias``, regularized like any other:
-    for targets far from 0 subtract their mean first, or give a large ``bias``. An exact kernel has a constant that costs nothing, as ``SVR`` has.
+    Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias`` and is regularized: for targets
+    far from 0, subtract their mean first, or use a large ``bias``. With an exact kernel the constant is not regularized, as in ``SVR``.
 
     Parameters
     ----------
     C : float, default 1.0
-        Weight of the losses.
+        Factor of the sum of losses.
     epsilon : float, default 0.1
-        Residuals up to this size cost nothing; without effect for the losses 'squared' and 'pinball'.
+        Residuals up to this size have no loss. No effect with the losses 'squared' and 'pinball'.
     loss : str, default 'squared_epsilon_insensitive'
-        Or 'epsilon_insensitive'; 'squared', which is ridge regression of 1/2 ||w||^2 + C ||Xw - y||^2; 'pinball', of quantiles.
+        Also 'epsilon_insensitive'; 'squared' for ridge regression, 1/2 ||w||^2 + C ||Xw - y||^2; 'pinball' for quantiles.
     quantile : float, default 0.5
-        With the loss 'pinball' the share of targets that is to lie below the prediction; without effect for others.
+        With the loss 'pinball': the fraction of targets that should lie below the prediction.
     loss_options : dict, optional
-        Settings of the loss by name, as of ``StreamSVC``: {'epsilon': 0.1} is the same as ``epsilon=0.1``.
+        Settings of the loss by name: {'epsilon': 0.1} is the same as ``epsilon=0.1``.
     l1 : float, optional
-        Weight of ||w||_1 beside 1/2 ||w||^2, the elastic net: weights of columns that are of little use are exactly 0. Linear models alone.
+        Elastic net: factor of ||w||_1, which is added to 1/2 ||w||^2. Weights of columns of little use become 0. Only linear models.
     l1_ball : float, optional
-        With the loss 'squared', the lasso: C ||Xw - y||^2 over ||w||_1 <= l1_ball in the place of 1/2 ||w||^2, by a Frank-Wolfe method. Linear models alone.
+        With the loss 'squared', the lasso: minimize C ||Xw - y||^2 subject to ||w||_1 <= l1_ball, without 1/2 ||w||^2, by a Frank-Wolfe
+        method. Only linear models.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
-        As of ``StreamSVC``; solvers that support regression losses.
+        As for ``StreamSVC``; only solvers for regression losses.
 
     Attributes
     ----------
     coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, rows_seen_, n_features_in_
-        As of ``StreamSVC``.
+        As for ``StreamSVC``.
 
     Examples
     --------
@@ -103,17 +104,17 @@ class StreamSVR(RegressorMixin, StreamEstimator):
         raise ValueError("StreamRows have classes for labels: fit the path of a store of numbers, or arrays")
 
     def _set_classes(self, model: Model, y: Any) -> None:
-        """There are no classes."""
+        """Set nothing: a regression has no classes."""
 
     def _ingest_options(self) -> ByName:
         return super()._ingest_options() | {"task": REGRESSION}
 
     def predict(self, X: Any) -> Float64:
-        """Return float64 (n_samples,)."""
+        """Return the predictions, float64 (n_samples,)."""
         check_is_fitted(self)
         return self._decisions(self.model_, X)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return R2, the share of the variance that is explained; ``y``: one label a row, also lazy ones of dask and polars, or the name of a column of X."""
-        found: float = super().score(X, load_labels(X, y), sample_weight)
-        return found
+        """Return R2, the coefficient of determination. ``y``: a target for each row, also a lazy column of dask or polars, or the name of a column of X."""
+        r2: float = super().score(X, load_labels(X, y), sample_weight)
+        return r2
