@@ -87,9 +87,9 @@ class SmallestKeys:
 
     def offer(self, keys: Array, start: int) -> None:
         """Offer the keys of rows ``start``, ``start`` + 1, ..."""
-        found = np.arange(start, start + len(keys), dtype=np.int64)
+        new_rows = np.arange(start, start + len(keys), dtype=np.int64)
         keys = keys if len(self.rows) == 0 else np.concatenate([self.keys, keys])
-        rows = np.concatenate([self.rows, found])
+        rows = np.concatenate([self.rows, new_rows])
         if len(keys) > self.size:
             bound = np.partition(keys, self.size - 1)[self.size - 1]
             near = np.flatnonzero(keys <= bound)
@@ -237,11 +237,13 @@ def greedy_bytes(landmarks: int, layout: Layout) -> int:
     values of the piece in float32 and twice in float64; G and a product of the same shape; L.
     """
     c = count_candidates(landmarks, layout.rows) + 1
-    each = bytes_per_row(layout.columns, 1, None)
+    row_bytes = bytes_per_row(layout.columns, 1, None)
     if layout.nonzeros is not None:
         filled = zip(layout.chunks, layout.nonzeros, strict=True)
-        each = max(bytes_per_row(layout.columns, rows, (entries,)) for rows, entries in filled)
-    return 8 * layout.columns * c + 2 * PIECE_ROWS * each + 20 * PIECE_ROWS * c + 16 * c * c + 8 * c * (landmarks + 1)
+        row_bytes = max(bytes_per_row(layout.columns, rows, (entries,)) for rows, entries in filled)
+    return (
+        8 * layout.columns * c + 2 * PIECE_ROWS * row_bytes + 20 * PIECE_ROWS * c + 16 * c * c + 8 * c * (landmarks + 1)
+    )
 
 
 @dataclass(slots=True)

@@ -120,13 +120,13 @@ def choose_scaling(
     """
     if not standardize:
         return Raw(bias)
-    found = fit_standardization(
+    scaling = fit_standardization(
         store.statistics(), store.layout.rows, sparse=not (store.layout.dense and centered_too), bias=bias
     )
     indicators: list[list[int]] = [] if every else store.facts.get("indicators") or []
     for start, stop in indicators:
-        found.shift[start:stop], found.scale[start:stop] = 0.0, 1.0
-    return found
+        scaling.shift[start:stop], scaling.scale[start:stop] = 0.0, 1.0
+    return scaling
 
 
 def fit_standardization(statistics: Statistics, rows: int, *, sparse: bool, bias: float) -> Standardized:
@@ -185,14 +185,14 @@ def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, 
     If rows have weights, return the largest absolute values instead. The second array contains the same numbers for the
     columns that the map shifts or scales in float32, else 0.
     """
-    found = store.statistics()
-    shift, scale = np.zeros_like(found.mean), np.ones_like(found.mean)
+    statistics = store.statistics()
+    shift, scale = np.zeros_like(statistics.mean), np.ones_like(statistics.mean)
     if isinstance(map_, Standardized):
         shift, scale = map_.shift.astype(np.float64), map_.scale.astype(np.float64)
     if store.layout.weighted:
-        sizes = np.maximum(np.abs(found.minimum - shift), np.abs(found.maximum - shift)) * scale
+        sizes = np.maximum(np.abs(statistics.minimum - shift), np.abs(statistics.maximum - shift)) * scale
     else:
-        sizes = np.sqrt(np.square(found.mean - shift) + found.M2 / store.layout.rows) * scale
+        sizes = np.sqrt(np.square(statistics.mean - shift) + statistics.M2 / store.layout.rows) * scale
     changed = (shift != 0.0) | (scale != 1.0)
     return np.append(sizes, abs(bias)), np.append(np.where(changed, sizes, 0.0), 0.0)
 
@@ -201,8 +201,8 @@ def largest_sizes(map_: FeatureMap, store: Store, bias: float) -> Float64:
     """Return the largest absolute value of each column and of the constant feature (d + 1,) over the mapped rows of a
     store.
     """
-    found = store.statistics()
-    low, high = found.minimum, found.maximum
+    statistics = store.statistics()
+    low, high = statistics.minimum, statistics.maximum
     if isinstance(map_, Standardized):
         low, high = ((end - map_.shift.astype(np.float64)) * map_.scale for end in (low, high))
     return np.append(np.maximum(np.abs(low), np.abs(high)), abs(bias))
@@ -210,8 +210,8 @@ def largest_sizes(map_: FeatureMap, store: Store, bias: float) -> Float64:
 
 def farthest_reach(map_: Raw | Standardized, store: Store) -> Reach:
     """Return an upper bound of the size of a mapped row: the sum of the largest squares of all columns."""
-    found = store.statistics()
-    low, high = found.minimum, found.maximum
+    statistics = store.statistics()
+    low, high = statistics.minimum, statistics.maximum
     if isinstance(map_, Standardized):
         low, high = ((end - map_.shift) * map_.scale for end in (low, high))
     return Reach(store.layout.columns, float(np.maximum(low * low, high * high).sum()), store.layout.dense)

@@ -157,20 +157,20 @@ def _parse_costs(text: str, rest: str, option: str) -> tuple[float, float]:
     """Return the costs of a false positive and of a false negative from a text such as 'fp=1,fn=50'. Raises
     UsageError.
     """
-    found: dict[str, float] = {}
+    costs: dict[str, float] = {}
     try:
         for part in rest.split(","):
             name, _, number = part.partition("=")
-            found[name.strip()] = float(number)
+            costs[name.strip()] = float(number)
     except ValueError:
-        found = {}
-    good = set(found) == {"fp", "fn"} and all(math.isfinite(cost) and cost >= 0 for cost in found.values())
-    if not good or not any(found.values()):
+        costs = {}
+    is_valid = set(costs) == {"fp", "fn"} and all(math.isfinite(cost) and cost >= 0 for cost in costs.values())
+    if not is_valid or not any(costs.values()):
         raise UsageError(
             f"{option} {quote(text)} does not say what the two kinds of error cost",
             hint="write what a false positive and a false negative cost: cost:fp=1,fn=50",
         )
-    return found["fp"], found["fn"]
+    return costs["fp"], costs["fn"]
 
 
 class PredictionTask(NamedTuple):
@@ -201,8 +201,8 @@ def choose_threshold_measure(text: str, task: PredictionTask) -> Measure:
             "--threshold is for two classes", hint="leave it out, or name one class against the rest: --positive LABEL"
         )
     if measure.needs != LABELS:
-        fitting = ", ".join(name for name, one in MEASURES.items() if one.needs == LABELS)
-        raise UsageError(f"--threshold {text}: it does not depend on a threshold", hint=f"choose from {fitting}")
+        suitable = ", ".join(name for name, one in MEASURES.items() if one.needs == LABELS)
+        raise UsageError(f"--threshold {text}: it does not depend on a threshold", hint=f"choose from {suitable}")
     return measure
 
 
@@ -213,10 +213,10 @@ def choose_measure(text: str | None, task: PredictionTask, option: str = "--scor
     if text is None:
         return RMSE if not task.outcomes else BALANCED_ERROR if task.one_class else ERROR
     measure = parse_measure(text, option)
-    why = _refusal(measure, task)
-    if why is not None:
-        fitting = ", ".join(name for name, one in MEASURES.items() if _refusal(one, task) is None)
-        raise UsageError(f"{option} {text}: {why}", hint=f"choose from {fitting}")
+    refusal = _refusal(measure, task)
+    if refusal is not None:
+        suitable = ", ".join(name for name, one in MEASURES.items() if _refusal(one, task) is None)
+        raise UsageError(f"{option} {text}: {refusal}", hint=f"choose from {suitable}")
     return measure
 
 
@@ -305,8 +305,8 @@ def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> 
     else:
         hits, false, positives = taken_first[0] - taken_first, taken_second[0] - taken_second, taken_first[0]
     total = float(taken_second[0] + taken_first[0])
-    found = _score_counts(measure, hits, false, positives - hits, total=total, positives=float(positives))
-    rank = -found if measure.higher_is_better else found
+    scores = _score_counts(measure, hits, false, positives - hits, total=total, positives=float(positives))
+    rank = -scores if measure.higher_is_better else scores
     below = np.append(-np.inf, counts.scores)  # rows up to this value are predicted as the first class ...
     above = np.append(counts.scores, np.inf)  # ... and rows from this value up as the second
     with np.errstate(invalid="ignore"):
@@ -316,7 +316,7 @@ def best_threshold(measure: Measure, counts: ScoreCounts, positive: int = 1) -> 
     edges = np.where(edges < above, edges, below)  # if the midpoint was rounded to the value above
     best = np.flatnonzero(rank <= rank.min())
     place = int(best[np.argmin(np.abs(edges[best]))])
-    return Threshold(float(edges[place]), float(found[place]))
+    return Threshold(float(edges[place]), float(scores[place]))
 
 
 def _extend_edge(value: float, side: float) -> float:
@@ -460,14 +460,14 @@ class MeasureCounts:
         area = roc_auc if self.measure.kind == "auc" else average_precision
         if decision.shape[1] == 1:
             side = 1.0 if self.task.positive == 1 else -1.0
-            found = [area(truth == self.task.positive, side * decision[:, 0])]
+            areas = [area(truth == self.task.positive, side * decision[:, 0])]
         else:
-            found = [area(truth == k, decision[:, k]) for k in range(decision.shape[1])]
-        defined = [value for value in found if not math.isnan(value)]
+            areas = [area(truth == k, decision[:, k]) for k in range(decision.shape[1])]
+        defined = [value for value in areas if not math.isnan(value)]
         if not defined:
-            lacking = "rows of both classes" if self.measure.kind == "auc" else "rows of the positive class"
+            missing = "rows of both classes" if self.measure.kind == "auc" else "rows of the positive class"
             raise DataError(
-                f"{self.measure.title} is undefined: there are no {lacking} among the rows held out",
+                f"{self.measure.title} is undefined: there are no {missing} among the rows held out",
                 code="E-LABEL",
                 hint="hold out more rows, or fewer folds; ingest with --shuffle spreads a rare class over all chunks",
             )

@@ -57,7 +57,7 @@ INT64 = 7
 OPSET, FORMAT = 17, 8
 """Versions of the operators and of the file format. Our files begin with the latter, followed by the name of the
 program (``outputs``)."""
-LEARNING, LEARNING_OPSET = "ai.onnx.ml", 3
+ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3
 """The domain of ``LabelEncoder`` and its version."""
 MOST_CROSSED = 10**7
 """Largest number of combinations of values of a cross, for which the graph contains a table."""
@@ -97,14 +97,14 @@ def write_onnx(model: Model) -> Iterator[bytes]:
     outputs = [answer, value_info(named["decision"], np.float64, len(model.weights))]
     graph.add("Identity", decision, out=named["decision"])
     if model.calibration is not None:
-        found = _add_calibrator(graph, model.calibration.calibrator, decision, len(model.weights))
-        graph.add("Identity", found, out=named["probabilities"])
+        probabilities = _add_calibrator(graph, model.calibration.calibrator, decision, len(model.weights))
+        graph.add("Identity", probabilities, out=named["probabilities"])
         outputs.append(value_info(named["probabilities"], np.float64, len(model.classes)))
     facts = {"classes": ", ".join(model.classes), "columns": ", ".join(model.names or ())}
     domains = [helper.make_opsetid("", OPSET)]
     if table is not None and columns:
         facts["inputs"] = json.dumps({name: _kind_of_input(table, name) for name in columns})
-        domains.append(helper.make_opsetid(LEARNING, LEARNING_OPSET))
+        domains.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
     body = helper.make_graph(graph.nodes, "streamsvm", inputs, outputs, graph.constants)
     proto = helper.make_model(body, producer_name="streamsvm", ir_version=FORMAT, opset_imports=domains)
     helper.set_model_props(proto, facts)
@@ -123,10 +123,10 @@ def _add_rows(model: Model, graph: GraphBuilder) -> tuple[str, int]:
         offsets = np.zeros(columns)
         offsets[list(model.offsets)] = list(model.offsets.values())
     values = None if filling is None else filling.values.astype(np.float64)
-    return _add_storing(graph, "X", offsets, values, indicators), columns
+    return _add_encoded_numbers(graph, "X", offsets, values, indicators), columns
 
 
-def _add_storing(
+def _add_encoded_numbers(
     graph: GraphBuilder, rows: str, offsets: Float64 | None, filling: Float64 | None, indicators: Int64
 ) -> str:
     """Add the steps of an ingest for numbers (n, columns): subtract offsets, fill missing values, append indicators,
@@ -160,7 +160,9 @@ class CodedColumn(NamedTuple):
 
 
 def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list[Any], str]:
-    """Add the decision values (n, k) of rows of a table; return the declarations of the inputs, and their name."""
+    """Add the decision values (n, k) of rows of a table; return the declarations of the inputs, and the name of the
+    values.
+    """
     inputs = [_declare_input(table, name) for name in table.sources]
     codes_of_sources = {
         name: _add_source_codes(graph, table, name) for name, kind in table.sources.items() if kind == CATEGORY
@@ -175,19 +177,19 @@ def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list
             coded.append(CodedColumn(first, column.width, _add_codes(graph, table, column, codes_of_sources)))
         else:
             coded.append(CodedColumn(first, column.width, times[column.name].code_of(column.kind)))
-    which = np.array(places, np.int64)
+    columns_of_numbers = np.array(places, np.int64)
     numbers = ""
     if singles:
-        marked = np.array([places.index(j) for j in table.indicators.tolist()], np.int64)
-        filling = None if table.filling is None else table.filling[which]
+        with_indicator = np.array([places.index(j) for j in table.indicators.tolist()], np.int64)
+        filling = None if table.filling is None else table.filling[columns_of_numbers]
         joined = graph.add("Concat", *singles, axis=1)
-        numbers = _add_storing(graph, joined, table.offsets[which], filling, marked)
-        which = np.append(which, table.schema.width + np.arange(len(marked)))
+        numbers = _add_encoded_numbers(graph, joined, table.offsets[columns_of_numbers], filling, with_indicator)
+        columns_of_numbers = np.append(columns_of_numbers, table.schema.width + np.arange(len(with_indicator)))
     if model.expansion is not None:
-        return inputs, _add_decision(model, graph, _add_one_hot_rows(graph, table, numbers, which, coded))
+        return inputs, _add_decision(model, graph, _add_one_hot_rows(graph, table, numbers, columns_of_numbers, coded))
     decision = graph.constant(model.weights[:, -1][np.newaxis])
     if numbers:
-        product = graph.add("MatMul", numbers, graph.constant(model.weights[:, which].T))
+        product = graph.add("MatMul", numbers, graph.constant(model.weights[:, columns_of_numbers].T))
         decision = graph.add("Add", product, decision)
     for part in coded:
         weights = model.weights[:, part.first : part.first + part.width].T
@@ -197,12 +199,12 @@ def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list
 
 
 def _add_one_hot_rows(
-    graph: GraphBuilder, table: RawTable, numbers: str, which: Int64, coded: list[CodedColumn]
+    graph: GraphBuilder, table: RawTable, numbers: str, columns_of_numbers: Int64, coded: list[CodedColumn]
 ) -> str:
     """Add the stored rows (n, d), joined from ``numbers``, whose feature columns are ``which``, and the one-hot
     encodings of the other columns.
     """
-    parts, order = [numbers] if numbers else [], [which]
+    parts, order = [numbers] if numbers else [], [columns_of_numbers]
     for column in coded:
         parts.append(graph.add("Gather", graph.constant(_one_hot(table, column)), column.codes, axis=0))
         order.append(column.first + np.arange(column.width))
@@ -214,8 +216,8 @@ def _one_hot(table: RawTable, column: CodedColumn) -> Float64:
     """Return the values of the stored feature columns for each code, (width + 1, width); the last row is for no
     value.
     """
-    found = np.eye(column.width + 1, column.width) - table.offsets[column.first : column.first + column.width]
-    return found.astype(np.float32).astype(np.float64)
+    rows = np.eye(column.width + 1, column.width) - table.offsets[column.first : column.first + column.width]
+    return rows.astype(np.float32).astype(np.float64)
 
 
 def _kind_of_input(table: RawTable, name: str) -> str:
@@ -241,11 +243,11 @@ def _add_number(graph: GraphBuilder, table: RawTable, column: Column, times: dic
         yes, no = truth_words()
         codes = {**dict.fromkeys(yes, 1), **dict.fromkeys(no, 0), **dict.fromkeys(table.words.added, 2)}
         return graph.add("Gather", graph.constant(np.array([0.0, 1.0, np.nan])), graph.encode(column.name, codes, 2))
-    found = column.name
+    values = column.name
     for value in table.words.values:
-        absent = graph.add("Equal", found, graph.constant(np.array(value)))
-        found = graph.add("Where", absent, graph.constant(np.array(np.nan)), found)
-    return found
+        absent = graph.add("Equal", values, graph.constant(np.array(value)))
+        values = graph.add("Where", absent, graph.constant(np.array(np.nan)), values)
+    return values
 
 
 def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
@@ -255,20 +257,22 @@ def _add_source_codes(graph: GraphBuilder, table: RawTable, name: str) -> str:
     values = table.values_of(name)
     known, absent = {value: code for code, value in enumerate(values)}, len(values) + 1
     if not table.is_numeric(name):
-        also = {f"{value}.0": code for value, code in known.items() if WHOLE.fullmatch(value)}
-        also |= {value.strip(): code for value, code in known.items() if trims_blanks(values)}
-        also |= {value.capitalize(): code for value, code in known.items() if value in ("true", "false")}
+        variants = {f"{value}.0": code for value, code in known.items() if WHOLE.fullmatch(value)}
+        variants |= {value.strip(): code for value, code in known.items() if trims_blanks(values)}
+        variants |= {value.capitalize(): code for value, code in known.items() if value in ("true", "false")}
         words = dict.fromkeys(table.words.added, absent)
-        return graph.flatten(graph.encode(name, {"": absent} | also | known | words, len(values)))
+        return graph.flatten(graph.encode(name, {"": absent} | variants | known | words, len(values)))
     numbers = {int(value): code for value, code in known.items()}
     numbers |= {int(value): absent for value in table.words.values if value == int(value)}
-    other, gap = min(numbers) - 1, min(numbers) - 2
+    other_code, missing_code = min(numbers) - 1, min(numbers) - 2
     whole = graph.add("Equal", graph.add("Floor", name), name)
-    found = graph.add("Where", whole, name, graph.constant(np.array(float(other))))
-    found = graph.add("Where", graph.add("IsNaN", name), graph.constant(np.array(float(gap))), found)
+    clipped = graph.add("Where", whole, name, graph.constant(np.array(float(other_code))))
+    clipped = graph.add("Where", graph.add("IsNaN", name), graph.constant(np.array(float(missing_code))), clipped)
     limit = graph.constant(np.array(float(max(numbers) + 1)))
-    found = graph.add("Max", graph.add("Min", found, limit), graph.constant(np.array(float(gap))))
-    return graph.flatten(graph.encode(graph.add("Cast", found, to=INT64), numbers | {gap: absent}, len(values)))
+    clipped = graph.add("Max", graph.add("Min", clipped, limit), graph.constant(np.array(float(missing_code))))
+    return graph.flatten(
+        graph.encode(graph.add("Cast", clipped, to=INT64), numbers | {missing_code: absent}, len(values))
+    )
 
 
 def _add_codes(graph: GraphBuilder, table: RawTable, column: Column, codes_of_sources: dict[str, str]) -> str:
@@ -286,11 +290,11 @@ def _add_codes(graph: GraphBuilder, table: RawTable, column: Column, codes_of_so
     place = [{value: code for code, value in enumerate(known)} for known in values]
     for code, parts in enumerate(split_values(column)):
         codes[tuple(place[k][value] for k, value in enumerate(parts))] = code
-    found = codes_of_sources[column.sources[0]]
+    combined = codes_of_sources[column.sources[0]]
     for name, size in zip(column.sources[1:], shape[1:], strict=True):
-        found = graph.add("Mul", found, graph.constant(np.array(size)))
-        found = graph.add("Add", found, codes_of_sources[name])
-    return graph.add("Gather", graph.constant(codes.ravel()), found)
+        combined = graph.add("Mul", combined, graph.constant(np.array(size)))
+        combined = graph.add("Add", combined, codes_of_sources[name])
+    return graph.add("Gather", graph.constant(codes.ravel()), combined)
 
 
 class Clock(NamedTuple):
@@ -541,7 +545,7 @@ class GraphBuilder:
         keys = list(codes)
         kind = "keys_int64s" if keys and isinstance(keys[0], int) else "keys_strings"
         given: dict[str, Any] = {kind: keys, "values_int64s": list(codes.values()), "default_int64": default}
-        return self.add("LabelEncoder", values, **given, domain=LEARNING)
+        return self.add("LabelEncoder", values, **given, domain=ML_DOMAIN)
 
     def flatten(self, values: str) -> str:
         """Add a reshape of values (n, 1) to (n,)."""

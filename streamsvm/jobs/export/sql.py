@@ -73,9 +73,9 @@ def write_sql(model: Model) -> Iterator[bytes]:
     if not model.numeric:
         answers.append(f"{_label(model, decisions)} AS {identifier(free_name('label', taken))}")
     if model.calibration is not None:
-        found = _probabilities(model.calibration.calibrator, [identifier(name) for name in decisions])
+        probabilities = _probabilities(model.calibration.calibrator, [identifier(name) for name in decisions])
         names = _names(model, "probability", taken)
-        answers += [f"{text} AS {identifier(name)}" for text, name in zip(found, names, strict=True)]
+        answers += [f"{text} AS {identifier(name)}" for text, name in zip(probabilities, names, strict=True)]
     sums = [f"{_sum(model, table, k)} AS {identifier(name)}" for k, name in enumerate(decisions)]
     yield HEAD + b', in SQL of DuckDB and PostgreSQL. "input" stands for the table:\n'
     yield b'-- put its name there, or begin the query with: WITH "input" AS (SELECT ...)\n'
@@ -187,19 +187,19 @@ def _sum(model: Model, table: RawTable, problem: int) -> str:
     weights = model.weights[problem, :-1]
     constant, terms = float(model.weights[problem, -1]), []
     for first, column in table.columns_with_places():
-        mine, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
-        if not mine.any():
+        column_weights, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
+        if not column_weights.any():
             continue
         if column.kind not in SINGLE:
-            constant -= float(mine @ offset)
-            terms.append(_case(table, column, mine))
+            constant -= float(column_weights @ offset)
+            terms.append(_case(table, column, column_weights))
             continue
         value = _value(table, column)
         if offset[0]:
             value = f"({value} - {number(offset[0])})"
         if table.filling is not None:
             value = f"COALESCE({value}, {number(table.filling[first])})"
-        terms.append(f"{number(mine[0])} * {value}")
+        terms.append(f"{number(column_weights[0])} * {value}")
     columns = dict(table.columns_with_places())
     for weight, place in zip(weights[table.schema.width :], table.indicators.tolist(), strict=True):
         if weight:
@@ -222,30 +222,34 @@ def _case(table: RawTable, column: Column, weights: Float64) -> str:
         if weight != other
     ]
     if len(keys) == 1:
-        found = f"CASE {keys[0]} {' '.join(f'WHEN {text(value)} THEN {weight}' for (value,), weight in known)}"
+        expression = f"CASE {keys[0]} {' '.join(f'WHEN {text(value)} THEN {weight}' for (value,), weight in known)}"
     else:
         conditions = [
             (" AND ".join(f"{key} = {text(part)}" for key, part in zip(keys, parts, strict=True)), weight)
             for parts, weight in known
         ]
-        found = f"CASE {' '.join(f'WHEN {condition} THEN {weight}' for condition, weight in conditions)}"
-    found = f"{found} ELSE {number(other)} END" if known else number(other)
-    return f"CASE WHEN {' OR '.join(f'{key} IS NULL' for key in keys)} THEN 0 ELSE {found} END" if other else found
+        expression = f"CASE {' '.join(f'WHEN {condition} THEN {weight}' for condition, weight in conditions)}"
+    expression = f"{expression} ELSE {number(other)} END" if known else number(other)
+    return (
+        f"CASE WHEN {' OR '.join(f'{key} IS NULL' for key in keys)} THEN 0 ELSE {expression} END"
+        if other
+        else expression
+    )
 
 
 def _key(table: RawTable, name: str) -> str:
     """Return the expression of a category's value as text: integers without a fraction, NULL for words that mean a
     missing value.
     """
-    found = f"CAST({identifier(name)} AS VARCHAR)"
+    expression = f"CAST({identifier(name)} AS VARCHAR)"
     values = table.values_of(name)
     if trims_blanks(values):
-        found = f"TRIM({found})"
+        expression = f"TRIM({expression})"
     if has_whole_numbers(values):
-        found = f"REGEXP_REPLACE({found}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
+        expression = f"REGEXP_REPLACE({expression}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
     for word in table.words.added:
-        found = f"NULLIF({found}, {text(word)})"
-    return found
+        expression = f"NULLIF({expression}, {text(word)})"
+    return expression
 
 
 def _value(table: RawTable, column: Column) -> str:
@@ -259,14 +263,14 @@ def _value(table: RawTable, column: Column) -> str:
     if column.kind == BOOLEAN:
         yes, no = (", ".join(map(text, (*words, f"{words[-1]}.0"))) for words in (TRUE, FALSE))
         return f"CASE WHEN LOWER({written}) IN ({yes}) THEN 1 WHEN LOWER({written}) IN ({no}) THEN 0 END"
-    found = f"CAST({name} AS {DOUBLE})"
+    expression = f"CAST({name} AS {DOUBLE})"
     if column.kind == AMOUNT:
-        found = _amount(written, comma=bool(column.form))
+        expression = _amount(written, comma=bool(column.form))
     if column.kind == NUMBER and table.filling is not None:
-        found = f"NULLIF({found}, CAST('NaN' AS {DOUBLE}))"
+        expression = f"NULLIF({expression}, CAST('NaN' AS {DOUBLE}))"
     for value in table.words.values:
-        found = f"NULLIF({found}, {number(value)})"
-    return found
+        expression = f"NULLIF({expression}, {number(value)})"
+    return expression
 
 
 def _amount(written: str, *, comma: bool) -> str:

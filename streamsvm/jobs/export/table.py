@@ -66,11 +66,11 @@ class RawTable(NamedTuple):
     @property
     def sources(self) -> dict[str, str]:
         """The columns of the raw table that are needed, each with its kind; the kind of a point in time is 'years'."""
-        found: dict[str, str] = {}
+        kinds: dict[str, str] = {}
         for column in self.schema.columns:
             for name in column.sources:
-                found.setdefault(name, YEARS if column.kind in TIMES else column.kind)
-        return found
+                kinds.setdefault(name, YEARS if column.kind in TIMES else column.kind)
+        return kinds
 
     def columns_with_places(self) -> Iterator[tuple[int, Column]]:
         """Yield each column after the number of its first feature column."""
@@ -83,12 +83,12 @@ class RawTable(NamedTuple):
         """Return the known values of a categorical column of the raw table, including those in crosses, without the
         common value of rare ones.
         """
-        found: dict[str, None] = {}
+        values: dict[str, None] = {}
         for column in self.schema.columns:
             if column.kind == CATEGORY and source in column.sources:
                 place = column.sources.index(source)
-                found |= dict.fromkeys(parts[place] for parts in split_values(column))
-        return tuple(found)
+                values |= dict.fromkeys(parts[place] for parts in split_values(column))
+        return tuple(values)
 
     def is_numeric(self, source: str) -> bool:
         """Return whether all known values of a category are integers."""
@@ -107,13 +107,13 @@ class RawTable(NamedTuple):
                 )
             if column.kind in (HASHED, TEXT):
                 name = shell_word(column.name)
-                what = "hashed" if column.kind == HASHED else "cut into words or characters, which are hashed"
+                reason = "hashed" if column.kind == HASHED else "cut into words or characters, which are hashed"
                 raise UsageError(
-                    f"the column {quote(column.name)} of the table is {what}: {program} cannot compute that hash",
+                    f"the column {quote(column.name)} of the table is {reason}: {program} cannot compute that hash",
                     hint=f"ingest with --column {name}=category --min-count 5, or leave it out with --drop {name}, or {KEEP}",
                 )
-            local = column.kind in CALENDAR and not column.form and column.zone
-            if local and column.zone not in UTC_NAMES and not clocks:
+            is_local = column.kind in CALENDAR and not column.form and column.zone
+            if is_local and column.zone not in UTC_NAMES and not clocks:
                 raise UsageError(
                     f"the {column.kind} of {quote(column.name)} is that of clocks in {column.zone}, which {program} does not know",
                     hint=f"ingest the column in UTC, or {KEEP}",

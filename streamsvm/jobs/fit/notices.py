@@ -58,11 +58,11 @@ def missing_calibration_notice(job: FitJob, models: Mapping[float, Model]) -> tu
     """Return one line if the time limit left no time for the requested probabilities or threshold; else empty."""
     if job.threshold is not None and any("threshold" not in model.provenance for model in models.values()):
         why = f"no threshold: the time limit of {job.time_limit:g} s was reached before it was chosen"
-        return (f"{why}, and labels are predicted at 0; next: a larger --time-limit, with --resume",)
+        return (f"{why}, and labels are predicted with threshold 0; next: a larger --time-limit, with --resume",)
     if job.calibrate is None or all(model.calibration is not None for model in models.values()):
         return ()
     why = f"not calibrated: the time limit of {job.time_limit:g} s was reached before the probabilities were learned"
-    return (f"{why}, the model has decision values alone; next: a larger --time-limit, with --resume",)
+    return (f"{why}, the model has only decision values; next: a larger --time-limit, with --resume",)
 
 
 def threshold_notice(model: Model) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _explain_time_limit(job: FitJob, training: Training) -> str:
     if left <= 0.0:
         return f"the time limit of {job.time_limit:g} s was reached"
     estimate = f"two more passes and the final evaluation take about {needed:.1f} s"
-    return f"of the time limit of {job.time_limit:g} s {left:.1f} s were left, and {estimate}"
+    return f"{left:.1f} s were left until the time limit of {job.time_limit:g} s, and {estimate}"
 
 
 def _explain_stall(job: FitJob) -> tuple[str, str]:
@@ -221,14 +221,19 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
     kernel = plan.kernel
     if not len(offsets.columns) or (kernel is not None and kernel.translation_invariant()):
         return []
-    seen = plan.request.inner if plan.request is not None else plan.features
-    if not isinstance(seen, Standardized) or (seen.shift[offsets.columns] != -offsets.values.astype(np.float32)).all():
+    scaling = plan.request.inner if plan.request is not None else plan.features
+    if (
+        not isinstance(scaling, Standardized)
+        or (scaling.shift[offsets.columns] != -offsets.values.astype(np.float32)).all()
+    ):
         return []
     why = "without a bias" if kernel is None else f"of the kernel {type(kernel).__name__.lower()}"
     better = "a bias or --standardize" if kernel is None else "--kernel rbf or --standardize"
     if problem.kind.one_class:
         why, better = f"of one class {why}", "--kernel rbf" + (", or --nu in place of C," if kernel is None else "")
-    what = f"a fit {why} depends on where 0 is, so that columns far from 0 stay there, and lose precision in float32"
+    what = (
+        f"a fit {why} depends on where 0 is, so that columns far from 0 are not shifted and lose precision in float32"
+    )
     return [f"{what}: {_list_columns(store, offsets.columns)}; a fit with {better} does not depend on it"]
 
 
@@ -279,7 +284,9 @@ def _is_made_in_passes(plan: Plan) -> bool:
 
 
 def memory_notices(plan: Plan) -> tuple[str, ...]:
-    """Return a notice if the plan depends on a derived memory limit, and one if memory was short for greedy sampling."""
+    """Return a notice if the plan depends on a derived memory limit, and one if memory was short for greedy
+    sampling.
+    """
     lines = []
     if plan.derived_limit is not None:
         limit = mib(plan.derived_limit)

@@ -99,27 +99,27 @@ def describe(
     offsets = source.encoding().get("offsets", ())
     options = replace(options, missing=stated.missing, offsets=offsets, on_bad_line=stated.on_bad_line)
     options.rejects.clear()  # bad lines among the first rows, which will be read and counted again
-    found = describe_columns(source, options, most_rows)
-    if options.rejects.count and found:
+    columns = describe_columns(source, options, most_rows)
+    if options.rejects.count and columns:
         first, count = options.rejects.lines[0][3], options.rejects.count
         lines = Problem("lines", "unreadable", count, first, refused=stated.on_bad_line == "error")
-        found[0] = replace(found[0], problems=(*found[0].problems, lines))
+        columns[0] = replace(columns[0], problems=(*columns[0].problems, lines))
     if path is not None:
-        write_schema(path, found)
-    asked = (
+        write_schema(path, columns)
+    notices = (
         () if stated.label else ("no column is the label yet: name it with --label, or as 'label' in the schema file",)
     )
-    changes = suggest_changes(found, job)
+    changes = suggest_changes(columns, job)
     if changes and not stated.label:
         label = guess_label(source).name
         changes["label"] = label
-        if any(column.name == label and column.missing for column in found):
+        if any(column.name == label and column.missing for column in columns):
             changes["missing_label"] = "skip"
     store = job.store
     if str(store) == NO_STORE:
         store = Path(f"{job.sources[0].name.partition('.')[0]}.zarr")
     command = format_command("ingest", replace(job, store=store), **changes) if changes else ""
-    return DescribeResult(tuple(found), path, tuple(list_problems(found, changes)), command, notices=asked)
+    return DescribeResult(tuple(columns), path, tuple(list_problems(columns, changes)), command, notices=notices)
 
 
 def add_problems(
@@ -154,31 +154,31 @@ def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByN
     count as missing if they are only a few words; otherwise the column becomes a category.
     """
     refused = [problem for column in columns for problem in column.problems if problem.refused]
-    found: ByName = {}
+    changes: ByName = {}
     if any(problem.what == "missing" for problem in refused):
-        found["missing"] = "indicator"
+        changes["missing"] = "indicator"
     if any(problem.what == "unlabeled" for problem in refused):
-        found["missing_label"] = "skip"
+        changes["missing_label"] = "skip"
     rows = max((column.rows for column in columns), default=0)
     bad = sorted((one for one in refused if one.what in BAD_VALUES), key=lambda one: one.rows)
-    left, words, kinds = bad_share(job.max_bad) * rows, list[str](), list[str]()
+    allowed, missing_words, categories = bad_share(job.max_bad) * rows, list[str](), list[str]()
     for problem in bad:
-        if problem.rows <= left:
-            left -= problem.rows
-            found["on_bad_line"] = "skip"
+        if problem.rows <= allowed:
+            allowed -= problem.rows
+            changes["on_bad_line"] = "skip"
         elif problem.what == "unreadable" and not problem.values:  # lines that cannot be split into the table's columns
             share = math.ceil(100 * problem.rows / (problem.rows + rows))
-            found |= {"on_bad_line": "skip", "max_bad": f"{share}%"}
+            changes |= {"on_bad_line": "skip", "max_bad": f"{share}%"}
         elif problem.what == "infinite" or len(problem.values) < MOST_BAD:
-            words += problem.values or INFINITE
+            missing_words += problem.values or INFINITE
         else:
-            kinds.append(f"{problem.column}=category")
-    if words:
-        found |= {"missing_words": (*job.missing_words, *dict.fromkeys(words))}
-        found |= {} if job.missing != "error" else {"missing": "indicator"}
-    if kinds:
-        found["columns_as"] = (*job.columns_as, *kinds)
-    return found
+            categories.append(f"{problem.column}=category")
+    if missing_words:
+        changes |= {"missing_words": (*job.missing_words, *dict.fromkeys(missing_words))}
+        changes |= {} if job.missing != "error" else {"missing": "indicator"}
+    if categories:
+        changes["columns_as"] = (*job.columns_as, *categories)
+    return changes
 
 
 def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iterator[str]:

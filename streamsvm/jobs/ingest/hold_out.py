@@ -17,7 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.store.write.shuffle import hashes
 
 STRATUM = 100
-"""In each run of STRATUM rows of a class, the number of held-out rows is exact."""
+"""Of each STRATUM consecutive rows of a class, the number held out is exactly the share (rounded)."""
 
 
 @dataclass(slots=True)
@@ -52,15 +52,15 @@ class HoldOut:
         return _is_in_lowest_share(mix_bits((split + start + np.uint64(1)) * STEP), self.fraction)
 
     def _stratify(self, codes: Array) -> NDArray[np.bool_]:
-        found = np.zeros(len(codes), np.bool_)
+        held_out = np.zeros(len(codes), np.bool_)
         for code in np.unique(codes).tolist():
             rows = np.flatnonzero(codes == code)
             first = self._rows_so_far.get(code, 0)
-            found[rows] = self._choose_of_class(code, first, len(rows))
+            held_out[rows] = self._choose_in_class(code, first, len(rows))
             self._rows_so_far[code] = first + len(rows)
-        return found
+        return held_out
 
-    def _choose_of_class(self, code: int, first: int, count: int) -> NDArray[np.bool_]:
+    def _choose_in_class(self, code: int, first: int, count: int) -> NDArray[np.bool_]:
         """Return whether each of the rows [first, first + count) of a class is held out: in every STRATUM rows a random
         choice of exactly the share.
         """
@@ -77,9 +77,9 @@ def _is_in_lowest_share(values: NDArray[np.uint64], fraction: float) -> NDArray[
     return (values >> np.uint64(11)) < np.uint64(int(fraction * 2**53))
 
 
-def check_parts(rows: int, test_rows: int, what: str) -> None:
-    """Raise DataError E-SPLIT if an option (``what``) holds out all rows or none."""
+def check_split(rows: int, test_rows: int, option: str) -> None:
+    """Raise DataError E-SPLIT if all rows, or none, were held out by ``option``."""
     if test_rows in (0, rows):
         where = "the test store" if test_rows else "the store for training"
-        found = f"{what} sends all {rows} rows to {where}"
-        raise DataError(found, code="E-SPLIT", hint="'--describe' shows the values of the column: choose another one")
+        message = f"{option} sends all {rows} rows to {where}"
+        raise DataError(message, code="E-SPLIT", hint="'--describe' shows the values of the column: choose another one")

@@ -85,7 +85,7 @@ def drift_warning(manifest: Manifest) -> list[str]:
 
 def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
     """Return the options that had no effect, by the reason (``without_effect``), after all of the source was read."""
-    beside = () if job.sources else ("label", "weight")  # given together with arrays of a program
+    given_with_arrays = () if job.sources else ("label", "weight")  # given together with arrays of a program
     encoding = source.encoding()
     schema = encoding.get("schema")
     kinds = None if schema is None else {column["kind"] for column in schema["columns"]}
@@ -99,8 +99,8 @@ def idle_options(job: IngestJob, source: Source) -> dict[str, Sequence[str]]:
         "no column is text": kinds is not None and TEXT not in kinds and ("text_bits",),
     }
     of_others = other_formats(job, encoding["format"]).items()
-    told = {why: [name for name in names if name not in beside] for why, names in of_others}
-    return told | {why: names for why, names in idle.items() if names}
+    by_format = {why: [name for name in names if name not in given_with_arrays] for why, names in of_others}
+    return by_format | {why: names for why, names in idle.items() if names}
 
 
 def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
@@ -160,11 +160,11 @@ def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, s
     layout, into = store.layout, store.buffers()
     chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, SAMPLED_CHUNKS).astype(int)).tolist()
     width = layout.columns if layout.nonzeros is None else max(1, sum(layout.nonzeros) // max(1, layout.rows))
-    each = max(1, min(MOST_SAMPLED // len(chunks), MOST_NUMBERS // width // len(chunks)))
+    rows_per_chunk = max(1, min(MOST_SAMPLED // len(chunks), MOST_NUMBERS // width // len(chunks)))
     rows, columns, values, fractional = 0, [], [], set[int]()
     for chunk in chunks:
         X = read_chunk(store, chunk, into).X
-        stride = max(1, row_count(X) // each)
+        stride = max(1, row_count(X) // rows_per_chunk)
         chosen = np.arange(row_count(X)) % stride == 0
         part = row_where(X, chosen)
         rows += int(chosen.sum())
@@ -186,10 +186,10 @@ def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
     ``rows``: number of sampled rows. ``whole``: whether all values are integers, which are exact up to 2^24. Equal
     values of other columns up to 2^22 are not counted as crowded, because they may have been equal before rounding.
     """
-    many = max(LEAST_CROWD, int(CROWD * rows))
-    if len(values) < many:
+    crowd_size = max(LEAST_CROWD, int(CROWD * rows))
+    if len(values) < crowd_size:
         return None
-    low, high = values[: len(values) - many + 1], values[many - 1 :]
+    low, high = values[: len(values) - crowd_size + 1], values[crowd_size - 1 :]
     step = np.spacing(np.abs(low).astype(np.float32)).astype(np.float64)
     crowded = high - low <= CROWDED * step
     rounded = np.abs(low) > LARGEST_EXACT if whole else (np.abs(low) > LARGEST_EXACT / 4) | (high > low)

@@ -32,7 +32,7 @@ from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, InterruptedRun, StorageError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
-from streamsvm.jobs.ingest.hold_out import HoldOut, check_parts
+from streamsvm.jobs.ingest.hold_out import HoldOut, check_split
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
@@ -279,10 +279,10 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
         files=job.sources,
         width=partial(table_width, job.sources, job.options()),
     )
-    with executor_for(job, executor) as found, lock_all(job.targets()), threading.use_threads(memory.threads):
+    with executor_for(job, executor) as connected, lock_all(job.targets()), threading.use_threads(memory.threads):
         claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
-        with standard_input(job.sources, find_kept_input(job.store), cluster=found is not None) as sources:
-            result = _ingest_files(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, found)
+        with standard_input(job.sources, find_kept_input(job.store), cluster=connected is not None) as sources:
+            result = _ingest_files(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, connected)
             return replace(result, notices=(*memory.notices, *result.notices))
 
 
@@ -320,9 +320,11 @@ def _outputs(job: IngestJob) -> list[Output]:
     """Return all outputs of an ingest. The journal of an unfinished store decides whether it is continued
     (``resumable_builds``).
     """
-    found = store_outputs(job.targets(), continues=True)
-    found.append(Output(parts_path(job.store), PARTS, continues=True))
-    return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job.store), REJECTS, continues=True)]
+    outputs = store_outputs(job.targets(), continues=True)
+    outputs.append(Output(parts_path(job.store), PARTS, continues=True))
+    return (
+        outputs if job.on_bad_line == "error" else [*outputs, Output(rejects_path(job.store), REJECTS, continues=True)]
+    )
 
 
 def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: Executor | None) -> IngestResult:
@@ -469,8 +471,8 @@ def check_disk(target: Path, total: int, read: Source, first: Batch, form: Store
 
 def default_settings() -> JsonObject:
     """Return the default values of the optional settings that affect the store, as plain JSON."""
-    found = {option.name: option.default for option in options_of(IngestJob) if not option.required}
-    plain: JsonObject = json.loads(msgspec.json.encode(found, enc_hook=str))
+    defaults = {option.name: option.default for option in options_of(IngestJob) if not option.required}
+    plain: JsonObject = json.loads(msgspec.json.encode(defaults, enc_hook=str))
     return {name: value for name, value in plain.items() if name not in SETTINGS_WITHOUT_CONTENT}
 
 
@@ -577,7 +579,7 @@ def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> li
     """
     _check_rows(stores.rows, job.expect_rows)
     if job.split_by or job.split_after:
-        check_parts(stores.rows, stores.test_rows, "--split-by" if job.split_by else "--split-after")
+        check_split(stores.rows, stores.test_rows, "--split-by" if job.split_by else "--split-after")
     if not isinstance(stores.coder, Numbers):
         check_codings({source.sources[file].name: found for file, found in stores.labels.items()})
     columns = source.columns
@@ -586,18 +588,18 @@ def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> li
     if isinstance(stores.coder, Numbers):
         facts[TARGET] = stores.coder.facts()
     committed = stores.commit(columns, facts)
-    same = similar_texts(getattr(stores.coder, "classes", ()))
-    shown = ", ".join(quote(text, 24) for text in same[:6])
-    notice = [f"labels that differ only by case or spaces are treated as different classes: {shown}"] if same else []
+    similar = similar_texts(getattr(stores.coder, "classes", ()))
+    shown = ", ".join(quote(text, 24) for text in similar[:6])
+    notice = [f"labels that differ only by case or spaces are treated as different classes: {shown}"] if similar else []
     return [*notice, *_notice_lines(source.notices), *drift_warning(committed)]
 
 
-def _check_rows(found: int, expected: int | None) -> None:
+def _check_rows(rows: int, expected: int | None) -> None:
     """Raise DataError E-ROWS if the number of rows differs from --expect-rows."""
-    if expected is not None and found != expected:
-        text = f"the sources hold {found} rows, {expected} are expected"
+    if expected is not None and rows != expected:
+        message = f"the sources hold {rows} rows, {expected} are expected"
         raise DataError(
-            text, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
+            message, code="E-ROWS", hint="a compressed file may be cut between two of its members: get it again"
         )
 
 

@@ -90,8 +90,8 @@ class Score(NamedTuple):
         point = {"landmarks": self.landmarks, "gamma": self.gamma, "C": self.C}
         point |= {} if self.nu is None else {"nu": self.nu}
         name = "error" if measure in {ERROR, RMSE, BALANCED_ERROR} else "score"
-        found = {name: self.score, "standard_error": self.spread, **folds}
-        point |= found | {"rank": self.rank, "passes": self.passes, "gap": self.gap}
+        scores = {name: self.score, "standard_error": self.spread, **folds}
+        point |= scores | {"rank": self.rank, "passes": self.passes, "gap": self.gap}
         return point if self.share == 1.0 else point | {"share": self.share}
 
 
@@ -152,14 +152,14 @@ def panels(scores: Sequence[Score]) -> list[Panel]:
     scores = [score for score in scores if score.share == 1.0]
     landmarks = list(dict.fromkeys(score.landmarks for score in scores))
     weights = sorted({score.loss_weight for score in scores})
-    found = []
+    all_panels = []
     for gamma in dict.fromkeys(score.gamma for score in scores):
         table = np.full((len(landmarks), len(weights)), np.nan)
         for score in scores:
             if score.gamma == gamma:
                 table[landmarks.index(score.landmarks), weights.index(score.loss_weight)] = score.score
-        found.append(Panel(gamma, landmarks, weights, table))
-    return found
+        all_panels.append(Panel(gamma, landmarks, weights, table))
+    return all_panels
 
 
 def _is_grid(scores: Sequence[Score]) -> bool:

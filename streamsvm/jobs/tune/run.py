@@ -157,10 +157,14 @@ def tune(
     ExistsError, ClusterError; InterruptedRun if the search was interrupted. The next run then continues after the
     finished cells.
     """
-    again = signals.set_resume_command(format_command("tune", asked or job))
-    with again, time_limit.limit_time(job.time_limit), executor_for(job, executor) as found:
-        mine = job if found is None else replace(job, memory=budget.memory_limit(found.limit(job.memory)), threads=1)
-        return _run_tune(mine, report, found, asked)
+    resume_command = signals.set_resume_command(format_command("tune", asked or job))
+    with resume_command, time_limit.limit_time(job.time_limit), executor_for(job, executor) as connected:
+        job_on_workers = (
+            job
+            if connected is None
+            else replace(job, memory=budget.memory_limit(connected.limit(job.memory)), threads=1)
+        )
+        return _run_tune(job_on_workers, report, connected, asked)
 
 
 class Functions(Protocol):
@@ -225,8 +229,10 @@ def collect_functions(plan: Plan, trials: Sequence[Sequence[ProblemRun]]) -> Fun
         return FeatureFunctions(
             inner, tuple(np.concatenate([_weights(plan, run) for run in runs]).T for runs in trials)
         )
-    found = [tuple(plan.solver.solution(run.state) for run in runs) for runs in trials]
-    supports = tuple(tuple(one for one in mine if isinstance(one, SupportSolution)) for mine in found)
+    solutions = [tuple(plan.solver.solution(run.state) for run in runs) for runs in trials]
+    supports = tuple(
+        tuple(solution for solution in of_trial if isinstance(solution, SupportSolution)) for of_trial in solutions
+    )
     assert isinstance(inner, Raw | Standardized)  # the only maps for exact kernels
     return KernelFunctions(kernel, plan.layout.columns, inner, supports)
 
@@ -242,15 +248,15 @@ def function_bytes(problems: Sequence[Problem], layout: Layout) -> int:
     """Return the bytes of the decision functions of some problems (without the solvers' states), and of their values on
     a chunk.
     """
-    values = 8 * sum(len(one.kind.positives) for one in problems) * layout.largest_chunk
+    values = 8 * sum(len(problem.kind.positives) for problem in problems) * layout.largest_chunk
     if problems[0].kernel is None:
-        return values + 8 * sum(one.components for one in problems)
+        return values + 8 * sum(problem.components for problem in problems)
     points = layout.rows * (2 * bytes_per_row(layout.columns, layout.rows, layout.nonzeros) + 8 * len(problems))
     return values + points + expansion_bytes(layout.columns)
 
 
 def count_fold_scores(
-    store: Store, found: Functions, trials: Sequence[Trial], counts: MeasureCounts, **reading: Any
+    store: Store, functions: Functions, trials: Sequence[Trial], counts: MeasureCounts, **reading: Any
 ) -> list[float]:
     """Return the measure of each trial on its held-out fold, in one pass over the store.
 
@@ -260,12 +266,12 @@ def count_fold_scores(
     first = trials[0].problems[0]
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), **reading) as stream:
         for loaded in stream:
-            mine = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
-            if not mine:
+            evaluated = [k for k, trial in enumerate(trials) if loaded.visit.chunk in trial.chunks]
+            if not evaluated:
                 continue
-            ends = np.cumsum([trials[k].values for k in mine])[:-1]
-            values = found.values(loaded.chunk.X, mine)
-            for k, f in zip(mine, np.split(values, ends, axis=1), strict=True):
+            ends = np.cumsum([trials[k].values for k in evaluated])[:-1]
+            values = functions.values(loaded.chunk.X, evaluated)
+            for k, f in zip(evaluated, np.split(values, ends, axis=1), strict=True):
                 counts.add(k, f - first.kind.decision_margin(first.loss), trials[k].outcomes(loaded.chunk.codes))
     return counts.values()
 
@@ -329,8 +335,10 @@ def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | 
     low, high = 1, folds * len(job.loss_weights)
     while low < high:
         middle = (low + high + 1) // 2
-        more = _memory(job, store, fit_job, plan, middle, measure)
-        low, high, memory = (middle, high, more) if more.total <= more.limit else (low, middle - 1, memory)
+        candidate = _memory(job, store, fit_job, plan, middle, measure)
+        low, high, memory = (
+            (middle, high, candidate) if candidate.total <= candidate.limit else (low, middle - 1, memory)
+        )
     return PlannedCell(fit_job, plan, low, memory, task, measure)
 
 
@@ -359,7 +367,7 @@ def _memory(  # noqa: PLR0917 (the parts of a cell)
 ) -> MemoryPlan:
     """Return the memory plan of training ``together`` trials at once and of counting their scores."""
     layout = store.layout
-    problems = [replace(one, held_out=(fold,)) for fold in _folds_of(job, together) for one in plan.problems]
+    problems = [replace(problem, held_out=(fold,)) for fold in _folds_of(job, together) for problem in plan.problems]
     with threading.use_threads(plan.memory.threads):
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept in memory, because whole chunks are held out
@@ -367,10 +375,16 @@ def _memory(  # noqa: PLR0917 (the parts of a cell)
     terms.append(
         Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
     )
-    values = sum(len(one.kind.positives) for one in plan.problems)
-    if each := measure.bytes_per_row(values):
+    values = sum(len(problem.kind.positives) for problem in plan.problems)
+    if per_row := measure.bytes_per_row(values):
         rows = together * (layout.rows // job.folds + layout.largest_chunk)
-        terms.append(Term("decision values", each * rows, f"{measure.title} sorts them: {each} bytes a held-out row"))
+        terms.append(
+            Term(
+                "decision values",
+                per_row * rows,
+                f"{measure.title} sorts them: {per_row} bytes a held-out row",
+            )
+        )
     return replace(memory, terms=tuple(terms))
 
 
@@ -390,42 +404,46 @@ def score_folds(
     ``stores``: the store, and the same rows in chunks that belong to one fold each. ``fold``: the fold of each chunk of
     the second store; None: chunks are assigned to folds at random.
     """
-    store, seen = stores
+    store, fold_store = stores
     plan = replace(cell.plan, memory=cell.memory)
     if fold is None:
-        fold = folding.deal_chunks(seen.layout, job.folds, job.seed)
+        fold = folding.deal_chunks(fold_store.layout, job.folds, job.seed)
     request = plan.request
-    ends: list[_TrialResult] = []
+    results: list[_TrialResult] = []
     if request is not None and request.sampling == GREEDY:
         for k in range(job.folds):
-            apart = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
-            _, of_fold = make_features(cell.job, seen, replace(plan, request=apart), Path(job.out), report)
-            ends += _solve_folds(job, seen, cell, of_fold, fold, [k], report)
+            fold_request = replace(request, held_out=tuple(np.flatnonzero(fold == k).tolist()))
+            _, fold_plan = make_features(
+                cell.job, fold_store, replace(plan, request=fold_request), Path(job.out), report
+            )
+            results += _solve_folds(job, fold_store, cell, fold_plan, fold, [k], report)
     else:
         _, plan = make_features(cell.job, store, plan, Path(job.out), report)
-        ends += _solve_folds(job, seen, cell, plan, fold, range(job.folds), report)
+        results += _solve_folds(job, fold_store, cell, plan, fold, range(job.folds), report)
     kernel = plan.problems[0].kernel if request is None else request.record
-    width, weights = None if kernel is None else kernel.gamma, job.loss_weights
+    gamma, weights = None if kernel is None else kernel.gamma, job.loss_weights
     scores = []
     for k, weight in enumerate(weights):
-        mine = ends[k :: len(weights)]
-        passes, gap = max(end.passes for end in mine), max(end.gap for end in mine)
-        values, columns = tuple(end.score for end in mine), max(end.columns for end in mine)
-        scores.append(Score(cell.job.landmarks, width, weight.C, values, columns, passes, gap, weight.nu))
+        of_weight = results[k :: len(weights)]
+        passes, gap = max(result.passes for result in of_weight), max(result.gap for result in of_weight)
+        values, columns = tuple(result.score for result in of_weight), max(result.columns for result in of_weight)
+        scores.append(Score(cell.job.landmarks, gamma, weight.C, values, columns, passes, gap, weight.nu))
     return scores
 
 
 def _solve_folds(  # noqa: PLR0917 (called once, with variables of ``score_folds``)
-    job: TuneJob, seen: Store, cell: PlannedCell, plan: Plan, fold: Int32, numbers: Iterable[int], report: Report
+    job: TuneJob, fold_store: Store, cell: PlannedCell, plan: Plan, fold: Int32, numbers: Iterable[int], report: Report
 ) -> list[_TrialResult]:
     """Return the results of each C or nu on the folds ``numbers``, fold by fold."""
     trials = [
-        folding.build_trial(plan.problems, one, seen.layout, fold, k) for k in numbers for one in job.loss_weights
+        folding.build_trial(plan.problems, weight, fold_store.layout, fold, k)
+        for k in numbers
+        for weight in job.loss_weights
     ]
-    found = []
+    results = []
     for start in range(0, len(trials), cell.together):
-        found += _solve_trials(job, seen, cell, plan, trials[start : start + cell.together], report)
-    return found
+        results += _solve_trials(job, fold_store, cell, plan, trials[start : start + cell.together], report)
+    return results
 
 
 class _TrialResult(NamedTuple):
@@ -451,13 +469,13 @@ def _solve_trials(  # noqa: PLR0917 (called once, with variables of ``_solve_fol
         training = trainer.train(Stop(job.max_passes))
     for run in training.runs:
         check_finite(run, plan)
-    each = len(plan.problems)
-    runs = [training.runs[k : k + each] for k in range(0, len(problems), each)]
-    found = collect_functions(plan, runs)
-    known = tuple(loss_probabilities(plan).values()) if cell.measure.needs == PROBABILITIES else ()
-    counts = MeasureCounts(cell.measure, cell.task, len(trials), known * len(trials))
-    scores = count_fold_scores(store, found, trials, counts, depth=job.prefetch, retain=memory.retain)
-    gaps = [max(run.certificate.gap for run in mine if run.certificate) for mine in runs]
+    problems_per_trial = len(plan.problems)
+    runs = [training.runs[k : k + problems_per_trial] for k in range(0, len(problems), problems_per_trial)]
+    functions = collect_functions(plan, runs)
+    probabilities = tuple(loss_probabilities(plan).values()) if cell.measure.needs == PROBABILITIES else ()
+    counts = MeasureCounts(cell.measure, cell.task, len(trials), probabilities * len(trials))
+    scores = count_fold_scores(store, functions, trials, counts, depth=job.prefetch, retain=memory.retain)
+    gaps = [max(run.certificate.gap for run in trial_runs if run.certificate) for trial_runs in runs]
     columns = plan.problems[0].columns
     return [_TrialResult(score, training.passes, gap, columns) for score, gap in zip(scores, gaps, strict=True)]
 
@@ -480,24 +498,26 @@ def check_both_kinds(job: TuneJob, layout: Layout) -> None:
     """Raise DataError for a one-class search if the store has no rows of the class, or no other rows."""
     if not job.one_class:
         return
-    mine = sum(count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive)
-    if not 0 < mine < layout.rows:
-        found = f"a one-class search needs rows of '{job.positive}' and rows of other labels; {mine} of {layout.rows} rows are of '{job.positive}'"
+    rows_of_class = sum(
+        count for name, count in zip(layout.classes, layout.counts, strict=True) if name == job.positive
+    )
+    if not 0 < rows_of_class < layout.rows:
+        message = f"a one-class search needs rows of '{job.positive}' and rows of other labels; {rows_of_class} of {layout.rows} rows are of '{job.positive}'"
         raise DataError(
-            found,
+            message,
             code="E-LABEL",
             hint="ingest both: only the class is learned, but errors are counted on held-out rows of both",
         )
 
 
-def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: TuneFilesJob | None) -> TuneResult:
+def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: TuneFilesJob | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
-    asked, job = job, choose_search_sampling(job, store)
-    evenly_drawn = asked.sampling != job.sampling == UNIFORM and not job.one_class
+    original, job = job, choose_search_sampling(job, store)
+    sampled_uniformly = original.sampling != job.sampling == UNIFORM and not job.one_class
     key = digest_search(job, store)
     with ExitStack() as stack:
-        stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
+        stack.enter_context(signals.set_resume_command(format_command("tune", asked or job)))
         stack.enter_context(hold_lock(out))
         stack.enter_context(threadpool_limits(1))
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
@@ -505,26 +525,26 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
         done = read_search_journal(out, key, overwrite=job.overwrite)
         sweep_beside(out)
         grid = build_grid(job)
-        planned = [plan_cell(job, store, *point) for point in grid]
-        taken = [cell.plan for cell in planned if cell.plan.derived_limit is not None][:1]
-        if taken:
-            job = replace(job, memory=taken[0].derived_limit)
-            given = None if given is None else replace(given, memory=job.memory)
-            stack.enter_context(signals.set_resume_command(format_command("tune", given or job)))
+        plans = [plan_cell(job, store, *point) for point in grid]
+        limited_plans = [cell.plan for cell in plans if cell.plan.derived_limit is not None][:1]
+        if limited_plans:
+            job = replace(job, memory=limited_plans[0].derived_limit)
+            asked = None if asked is None else replace(asked, memory=job.memory)
+            stack.enter_context(signals.set_resume_command(format_command("tune", asked or job)))
         durable.make_directory(out)
         write_search_journal(out, key, done)  # before the first cell, so that a search killed during it is recognized
-        seen = None if executor is not None else folding.cut_finer(store, job.folds, job.prefetch)
-        measure = planned[0].measure
+        fold_store = None if executor is not None else folding.cut_finer(store, job.folds, job.prefetch)
+        measure = plans[0].measure
 
         def score_cells(cells: list[Cell], before: int) -> Iterator[list[Score]]:
             """Yield the scores of each cell; ``before``: number of cells that were finished before these."""
-            if seen is None:
+            if fold_store is None:
                 assert executor is not None
-                yield from _score_on_cluster(job, cells, max(one.memory.total for one in planned), executor)
+                yield from _score_on_cluster(job, cells, max(one.memory.total for one in plans), executor)
                 return
             for number, cell in enumerate(cells, before + 1):
                 report({"event": "cell", "number": number, "of": before + len(cells)})
-                yield score_cell(cell, job, (store, seen), report)
+                yield score_cell(cell, job, (store, fold_store), report)
 
         table = []
         for scores, fresh in _run_rounds(search_rounds(job, grid, store.layout.rows, measure), list(done), score_cells):
@@ -539,8 +559,8 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
             "store": store.digest,
             "rows": store.layout.rows,
             "classes": frequent_classes(store),
-            "command": format_command("tune", given or job),
-            "best_command": command_of_best(given or job, best_of(table, measure)),
+            "command": format_command("tune", asked or job),
+            "best_command": command_of_best(asked or job, best_of(table, measure)),
             "machine": machine(),
             "seconds": time.perf_counter() - began,
         }
@@ -550,15 +570,17 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, given: Tu
             results = scratch / out.name
             durable.make_directory(results)
             notices += write_results(results, table, facts, measure)
-            notices += tuple(line for plan in taken for line in memory_notices(plan))
-            notices += (UNIFORM_SAMPLING_NOTICE,) if evenly_drawn else ()
+            notices += tuple(line for plan in limited_plans for line in memory_notices(plan))
+            notices += (UNIFORM_SAMPLING_NOTICE,) if sampled_uniformly else ()
             refuse_foreign(out, SEARCH)
             durable.exchange(results, out)
         if job.report is not None:
             write_page([out], output_path(job.report))
     seconds = time.perf_counter() - began
-    drawn = None if job.report is None else output_path(job.report)
-    return TuneResult(out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure, page=drawn)
+    page_path = None if job.report is None else output_path(job.report)
+    return TuneResult(
+        out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure, page=page_path
+    )
 
 
 def _run_rounds(
@@ -587,15 +609,17 @@ def score_cell(
 
     ``stores`` and ``fold``: as for ``score_folds``.
     """
-    store, seen = stores
+    store, fold_store = stores
     rows = store.layout.rows
     if cell.share < 1.0:
-        store = seen = _take_share(seen, cell.share, job)
+        store = fold_store = _take_share(fold_store, cell.share, job)
     scale = rows / store.layout.rows
     C = tuple(weight.C * scale for weight in cell.weights if weight.C is not None)
     nu = tuple(weight.nu for weight in cell.weights if weight.nu is not None)
-    mine = replace(job, C=C or None, nu=nu or None)
-    scores = score_folds(mine, (store, seen), plan_cell(mine, store, cell.landmarks, cell.gamma), report, fold)
+    cell_job = replace(job, C=C or None, nu=nu or None)
+    scores = score_folds(
+        cell_job, (store, fold_store), plan_cell(cell_job, store, cell.landmarks, cell.gamma), report, fold
+    )
     return [
         score._replace(C=weight.C, nu=weight.nu, share=cell.share)
         for score, weight in zip(scores, cell.weights, strict=True)
@@ -617,8 +641,8 @@ def _take_share(store: Store, share: float, job: TuneJob) -> Store:
 
 def _score_on_cluster(job: TuneJob, cells: list[Cell], needs: int, executor: Executor) -> Iterator[list[Score]]:
     """Yield the scores of the cells in order; each cell is one task on the cluster."""
-    there = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
-    shared = (executor.share(there), executor.share(time.time() + job.time_limit))
+    job_on_workers = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
+    shared = (executor.share(job_on_workers), executor.share(time.time() + job.time_limit))
     yield from executor.map(Task("tune", score_cell_on_worker, needs), cells, shared)
 
 
@@ -630,21 +654,21 @@ def score_cell_on_worker(cell: Cell, job: TuneJob, moment: float) -> list[Score]
     """
     store, limit = open_store(job.store), time_limit.limit_time(moment - time.time())
     with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
-        seen = folding.cut_finer(store, job.folds, job.prefetch)
-        return score_cell(cell, replace(job, out=scratch), (store, seen), silent)
+        fold_store = folding.cut_finer(store, job.folds, job.prefetch)
+        return score_cell(cell, replace(job, out=scratch), (store, fold_store), silent)
 
 
 def _notices(job: TuneJob, store: Store, table: Sequence[Score], measure: Measure) -> tuple[str, ...]:
     """Return notices about the result of a search: best values at the edge of the grid, and uninformative errors."""
-    found, layout = edge_notices(table, measure, refined=bool(job.refine)), store.layout
+    notices, layout = edge_notices(table, measure, refined=bool(job.refine)), store.layout
     if measure != ERROR:
-        return found
-    most = max(layout.counts)
+        return notices
+    most_frequent = max(layout.counts)
     if job.positive is not None:  # one class against all others
-        mine = layout.counts[layout.classes.index(job.positive)]
-        most = max(mine, layout.rows - mine)
-    nothing = uninformative_error_notice(best_of(table, measure).score, 1.0 - most / layout.rows)
-    return found if nothing is None else (*found, nothing)
+        positive_rows = layout.counts[layout.classes.index(job.positive)]
+        most_frequent = max(positive_rows, layout.rows - positive_rows)
+    uninformative = uninformative_error_notice(best_of(table, measure).score, 1.0 - most_frequent / layout.rows)
+    return notices if uninformative is None else (*notices, uninformative)
 
 
 def _choose_measure(job: TuneJob, plan: Plan) -> tuple[PredictionTask, Measure]:
@@ -664,12 +688,12 @@ def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: In
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, threadpool_limits(1):
         job = choose_search_sampling(replace(job, out=directory), store)
         grid = build_grid(job)
-        planned = [plan_cell(job, store, *point) for point in grid]
-        seen = folding.cut_finer(store, job.folds, job.prefetch, least=1) if fold is None else store
+        plans = [plan_cell(job, store, *point) for point in grid]
+        fold_store = folding.cut_finer(store, job.folds, job.prefetch, least=1) if fold is None else store
 
         def score_cells(cells: list[Cell], _before: int) -> Iterator[list[Score]]:
             for cell in cells:
-                yield score_cell(cell, job, (store, seen), report, fold)
+                yield score_cell(cell, job, (store, fold_store), report, fold)
 
-        rounds = search_rounds(job, grid, store.layout.rows, planned[0].measure)
+        rounds = search_rounds(job, grid, store.layout.rows, plans[0].measure)
         return tuple(score for scores, _ in _run_rounds(rounds, [], score_cells) for score in scores)

@@ -65,11 +65,11 @@ def search_rounds(job: TuneJob, grid: Sequence[tuple[int | None, float | str]], 
     if job.search == RANDOM:
         cells = _draw_cells(job, grid)
     if job.search == HALVING:
-        found = yield from _halve(cells, rows, measure)
+        scores = yield from _halve(cells, rows, measure)
     else:
-        found = yield cells
+        scores = yield cells
     if job.refine:
-        yield from _refine(found, measure)
+        yield from _refine(scores, measure)
 
 
 def _draw_cells(job: TuneJob, grid: Sequence[tuple[int | None, float | str]]) -> list[Cell]:
@@ -100,10 +100,10 @@ def _halve(cells: Sequence[Cell], rows: int, measure: Measure) -> Generator[list
     least = min(1.0, max(LEAST_ROWS, ROWS_PER_LANDMARK * landmarks) / max(rows, 1))
     share = max(least, FACTOR ** -float(math.ceil(math.log(max(len(points), 1), FACTOR))))
     while True:
-        found = yield _as_cells(points, share)
+        scores = yield _as_cells(points, share)
         if share >= 1.0:
-            return found
-        order = sorted(range(len(points)), key=lambda k: (measure.rank(found[k].score), k))
+            return scores
+        order = sorted(range(len(points)), key=lambda k: (measure.rank(scores[k].score), k))
         kept = set(order[: max(1, -(-len(points) // FACTOR))])
         points = [point for k, point in enumerate(points) if k in kept]
         share = 1.0 if len(points) == 1 or FACTOR * share > 1.0 - 1e-9 else FACTOR * share
@@ -111,15 +111,15 @@ def _halve(cells: Sequence[Cell], rows: int, measure: Measure) -> Generator[list
 
 def _as_cells(points: Sequence[tuple[Cell, LossWeight]], share: float) -> list[Cell]:
     """Return cells with these points; points with the same landmarks and gamma share a cell."""
-    together: dict[tuple[int | None, float | str], list[LossWeight]] = {}
+    weights_at: dict[tuple[int | None, float | str], list[LossWeight]] = {}
     for cell, weight in points:
-        together.setdefault((cell.landmarks, cell.gamma), []).append(weight)
-    return [Cell(*at, tuple(weights), share) for at, weights in together.items()]
+        weights_at.setdefault((cell.landmarks, cell.gamma), []).append(weight)
+    return [Cell(*at, tuple(weights), share) for at, weights in weights_at.items()]
 
 
-def _refine(found: Sequence[Score], measure: Measure) -> Rounds:
+def _refine(scores: Sequence[Score], measure: Measure) -> Rounds:
     """Yield refinement rounds, of one cell each, around the best point."""
-    known = list(found)
+    known = list(scores)
     for _ in range(MOST_BEYOND):
         cell = _beyond_edge(known, measure)
         if cell is None:
@@ -180,7 +180,7 @@ def _cell_at(best: Score, values: Sequence[float]) -> Cell:
 
 def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) -> tuple[str, ...]:
     """Return a notice for each best C, nu or gamma that is the smallest or the largest value tried."""
-    best, found = best_of(scores, measure), []
+    best, notices = best_of(scores, measure), []
     axes = {axis_of(scores): ([s.loss_weight for s in scores if _is_beside(s, best)], best.loss_weight)}
     if best.gamma is not None:
         axes["gamma"] = ([s.gamma for s in scores if s.gamma is not None], best.gamma)
@@ -188,8 +188,10 @@ def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) ->
         tried = sorted(set(values))
         beyond = next_beyond(tried, value) if len(tried) > 1 else None
         if beyond is not None and (name != "nu" or beyond <= 1.0):
-            found.append(edge_notice(name, tried, value, beyond, "" if refined else "--refine goes on there, or try "))
-    return tuple(found)
+            notices.append(
+                edge_notice(name, tried, value, beyond, "" if refined else "--refine goes on there, or try ")
+            )
+    return tuple(notices)
 
 
 def edge_notice(name: str, tried: Sequence[float], best: float, beyond: float, advice: str = "try ") -> str:
