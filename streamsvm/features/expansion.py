@@ -164,15 +164,15 @@ def decode_expansion(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -
     if not isinstance(columns, int) or columns < 1 or not np.isfinite(kernel).all():
         raise DataError("the kernel is not usable")
     if "points" in tensors:
-        points: Rows = Dense(_array(tensors, "points", np.float32, (-1, columns)))
+        points: Rows = Dense(_read_array(tensors, "points", np.float32, (-1, columns)))
     else:
-        points = _sparse(tensors, columns)
+        points = _read_csr(tensors, columns)
     scaled = "scale" in tensors
-    shift, scale = (_array(tensors, key, np.float32, (columns,)) if scaled else None for key in ("shift", "scale"))
+    shift, scale = (_read_array(tensors, key, np.float32, (columns,)) if scaled else None for key in ("shift", "scale"))
     return Expansion(name, parameters, points, columns, shift, scale)
 
 
-def _array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
+def _read_array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple[int, ...]) -> NDArray[Any]:
     """Return the array ``name``. Raises DataError if its type or shape differs (-1: any length), or if it is not
     finite.
     """
@@ -183,11 +183,11 @@ def _array(tensors: dict[str, NDArray[Any]], name: str, dtype: Any, shape: tuple
     return array
 
 
-def _sparse(tensors: dict[str, NDArray[Any]], columns: int) -> CSR:
+def _read_csr(tensors: dict[str, NDArray[Any]], columns: int) -> CSR:
     """Return CSR points. Raises DataError if an index is out of range; compiled passes do not check indices."""
-    data = _array(tensors, "points.data", np.float32, (-1,))
-    indices = _array(tensors, "points.indices", np.int32, (len(data),))
-    indptr = _array(tensors, "points.indptr", np.int64, (-1,))
+    data = _read_array(tensors, "points.data", np.float32, (-1,))
+    indices = _read_array(tensors, "points.indices", np.int32, (len(data),))
+    indptr = _read_array(tensors, "points.indptr", np.int64, (-1,))
     in_range = len(data) == 0 or (indices.min() >= 0 and indices.max() < columns)
     is_ascending = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == len(data) and bool((np.diff(indptr) >= 0).all())
     if not (in_range and is_ascending):

@@ -112,7 +112,7 @@ class Projection:
         return error_of(self.kernel, reach, arithmetic) + sums, largest
 
     @property
-    def full_bytes(self) -> int:
+    def certificate_bytes(self) -> int:
         """Bytes that a thread takes to compute factored pairs in the arithmetic of certificates: kernel values, and the
         landmarks in float64.
         """
@@ -193,13 +193,13 @@ class Nystrom:
         self._points = p.points if arithmetic == SINGLE else points_of(points.values, dtype_of(arithmetic))
         self._values = self.memory.view(dtype_of(arithmetic)).reshape(-1, len(p.W))
 
-    def in_full(self) -> Nystrom:
+    def in_certificate_arithmetic(self) -> Nystrom:
         """Return the same map in the arithmetic of certificates, with factored pairs as parts; it uses the buffer of
         this map.
         """
         return Nystrom(self.projection, self.bias, factored=True, exact=True, memory=self.memory)
 
-    def in_single(self) -> Nystrom:
+    def in_solver_arithmetic(self) -> Nystrom:
         """Return the map in the arithmetic that solvers use: this map itself."""
         return self
 
@@ -304,11 +304,11 @@ class Embedded:
         """The kernel expansion to which the coefficients of ``to_input_space`` belong."""
         return self.projection.expansion
 
-    def in_full(self) -> Nystrom:
+    def in_certificate_arithmetic(self) -> Nystrom:
         """Return the map of the original rows in the arithmetic of certificates, with factored pairs as parts."""
         return Nystrom(self.projection, self.bias, factored=True, exact=True)
 
-    def in_single(self) -> Nystrom:
+    def in_solver_arithmetic(self) -> Nystrom:
         """Return the map of the original rows in the arithmetic by which the stored features were computed."""
         return Nystrom(self.projection, self.bias)
 

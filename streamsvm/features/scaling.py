@@ -101,7 +101,7 @@ class Standardized:
         constant = solution.bias * solution.w[-1] - float(raw @ self.shift.astype(np.float64))
         return LinearSolution(np.append(raw, constant), 1.0)
 
-    def unfold(self, v: Float64) -> Float64:
+    def map_sum(self, v: Float64) -> Float64:
         """Return the sum (d + 1,) of mapped rows, given the sum ``v`` (d + 1,) of stored rows with a constant feature
         of 1.
         """
@@ -229,13 +229,13 @@ def choose_gamma(rule: str | float, mean: Float64, variance: Float64, *, city_bl
     Raises UsageError.
     """
     if not isinstance(rule, str):
-        return _positive(float(rule))
+        return _check_positive(float(rule))
     if rule == "scale":
-        return 1.0 / len(mean) if city_block else _inverse(len(mean) * (variance.mean() + mean.var()))
+        return 1.0 / len(mean) if city_block else _invert(len(mean) * (variance.mean() + mean.var()))
     if rule == "mean-distance":
-        return _inverse(np.sqrt(2.0 * variance).sum() if city_block else 2.0 * variance.sum())
+        return _invert(np.sqrt(2.0 * variance).sum() if city_block else 2.0 * variance.sum())
     try:
-        return _positive(float(rule))
+        return _check_positive(float(rule))
     except ValueError as error:
         raise UsageError(f"gamma '{rule}' is not known", hint="scale, mean-distance or a positive number") from error
 
@@ -252,12 +252,12 @@ def moments_seen_by_kernel(
     return mean, variance
 
 
-def _positive(gamma: float) -> float:
+def _check_positive(gamma: float) -> float:
     if not 0.0 < gamma < float("inf"):
         raise UsageError(f"gamma must be a positive number, not {gamma}", hint="or 'scale', or 'mean-distance'")
     return gamma
 
 
-def _inverse(width: float) -> float:
+def _invert(width: float) -> float:
     """Return 1 / width; 1 if the width is 0 because all rows are equal."""
     return 1.0 / float(width) if width > 0.0 else 1.0

@@ -119,14 +119,14 @@ def read_liblinear(path: Path) -> Model:
     text = read_text(path, "w")
     (solver,) = text.words("solver_type", 1)
     if solver not in LIBLINEAR_CLASSIFIERS:
-        raise unusable(path, f"{solver} is not a classifier")
-    labels = text.labels(text.whole("nr_class", 2))
+        raise unusable_error(path, f"{solver} is not a classifier")
+    labels = text.labels(text.integer("nr_class", 2))
     pair = len(labels) == 2
     problems = 1 if pair and solver != CRAMMER_SINGER else len(labels)
     bias = float(text.numbers(text.words("bias", 1), "bias")[0])
-    columns, values = text.whole("nr_feature", 1), text.numbers(text.body.split(), "weights")
+    columns, values = text.integer("nr_feature", 1), text.numbers(text.body.split(), "weights")
     if len(values) != problems * (columns + (bias >= 0.0)):
-        raise unusable(path, f"it has {len(values)} weights for {columns} columns and {problems} problem(s)")
+        raise unusable_error(path, f"it has {len(values)} weights for {columns} columns and {problems} problem(s)")
     weights = values.reshape(-1, problems).T
     constant = weights[:, columns] * bias if bias >= 0.0 else np.zeros(problems)
     functions = np.column_stack([weights[:, :columns], constant])
@@ -224,21 +224,23 @@ class ModelText(NamedTuple):
         """Return the words after a key. Raises DataError E-MODEL if the key is missing or has not ``count`` words."""
         words = self.head.get(key)
         if words is None or (count is not None and len(words) != count):
-            raise unusable(self.path, f"its line '{key}' is {'missing' if words is None else 'of another length'}")
+            raise unusable_error(
+                self.path, f"its line '{key}' is {'missing' if words is None else 'of another length'}"
+            )
         return words
 
-    def whole(self, key: str, least: int) -> int:
+    def integer(self, key: str, least: int) -> int:
         """Return the integer after a key. Raises DataError E-MODEL if it is less than ``least``."""
         (word,) = self.words(key, 1)
         if not WHOLE.fullmatch(word) or int(word) < least:
-            raise unusable(self.path, f"{key} is {quote(word)}")
+            raise unusable_error(self.path, f"{key} is {quote(word)}")
         return int(word)
 
     def labels(self, count: int) -> tuple[str, ...]:
         """Return the labels as class names. Raises DataError E-MODEL unless they are ``count`` different integers."""
         words = self.words("label", count)
         if not all(WHOLE.fullmatch(word) for word in words) or len(set(map(int, words))) != count:
-            raise unusable(self.path, "its labels are not different whole numbers")
+            raise unusable_error(self.path, "its labels are not different whole numbers")
         return tuple(str(int(word)) for word in words)
 
     def numbers(self, words: list[str], what: str) -> Float64:
@@ -246,9 +248,9 @@ class ModelText(NamedTuple):
         try:
             numbers = np.array(words, np.float64)
         except ValueError as error:
-            raise unusable(self.path, f"its {what} are not all numbers") from error
+            raise unusable_error(self.path, f"its {what} are not all numbers") from error
         if not np.isfinite(numbers).all():
-            raise unusable(self.path, f"its {what} are not all finite")
+            raise unusable_error(self.path, f"its {what} are not all finite")
         return numbers
 
 
@@ -257,17 +259,17 @@ def read_text(path: Path, end: str) -> ModelText:
     try:
         text = read_whole(path, MAX_FILE_BYTES, follow=True).decode("ascii").replace("\r\n", "\n")
     except UnicodeDecodeError as error:
-        raise unusable(path, "it is not text") from error
+        raise unusable_error(path, "it is not text") from error
     head, separator, body = text.partition(f"\n{end}\n")
     if not separator:
-        raise unusable(path, f"it has no line '{end}'")
+        raise unusable_error(path, f"it has no line '{end}'")
     if "_" in body:  # Python would parse 1_0 as a number
-        raise unusable(path, "its numbers have underscores")
+        raise unusable_error(path, "its numbers have underscores")
     lines = [line.split() for line in head.split("\n") if line.strip()]
     return ModelText(path, {words[0]: words[1:] for words in lines}, body)
 
 
-def unusable(path: Path, why: str) -> DataError:
+def unusable_error(path: Path, why: str) -> DataError:
     """Return the error for a file that does not hold a model of its format."""
     return DataError(
         f"{path} is not a usable model: {why}",
@@ -356,10 +358,10 @@ def read_libsvm(path: Path) -> Model:
     text = read_text(path, "SV")
     (kind,), (kernel,) = text.words("svm_type", 1), text.words("kernel_type", 1)
     if kind not in LIBSVM_CLASSIFIERS:
-        raise unusable(path, f"{kind} is not a classifier")
+        raise unusable_error(path, f"{kind} is not a classifier")
     if kernel not in LIBSVM_KERNELS:
-        raise unusable(path, f"it has a {kernel} kernel")
-    classes = text.labels(text.whole("nr_class", 2))
+        raise unusable_error(path, f"it has a {kernel} kernel")
+    classes = text.labels(text.integer("nr_class", 2))
     coefficients, points = _read_vectors(text, len(classes))
     several = len(classes) > 2
     intercept = -text.numbers(text.words("rho", math.comb(len(classes), 2)), "rho")[:, np.newaxis]
@@ -373,7 +375,7 @@ def read_libsvm(path: Path) -> Model:
     with np.errstate(over="ignore"):
         rounded = points.data.astype(np.float32)
     if not np.isfinite(rounded).all():
-        raise unusable(path, "its support vectors have numbers too large for float32")
+        raise unusable_error(path, "its support vectors have numbers too large for float32")
     expansion = Expansion(kernel, parameters, points._replace(data=rounded), columns)
     return Model(np.hstack([functions, intercept]), classes, made_by, expansion, pairs=several)
 
@@ -385,7 +387,7 @@ def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
     classes = len(coefficients) + 1
     lengths = text.numbers(text.words("nr_sv", classes), "nr_sv")
     if (lengths < 0).any() or (lengths % 1).any() or lengths.sum() != coefficients.shape[1]:
-        raise unusable(text.path, "nr_sv does not assign each support vector to a class")
+        raise unusable_error(text.path, "nr_sv does not assign each support vector to a class")
     own = np.repeat(np.arange(classes), lengths.astype(np.int64))
     by_pair = np.zeros((math.comb(classes, 2), coefficients.shape[1]))
     for w, (first, second) in zip(by_pair, combinations(range(classes), 2), strict=True):
@@ -397,21 +399,21 @@ def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
 def _read_vectors(text: ModelText, classes: int) -> tuple[Float64, CSR]:
     """Return the coefficients (classes - 1, m) and the m support vectors, in float64. Raises DataError E-MODEL."""
     lines = [line.split() for line in text.body.split("\n") if line.strip()]
-    count = text.whole("total_sv", 1)
+    count = text.integer("total_sv", 1)
     if len(lines) != count:
-        raise unusable(text.path, f"it has {len(lines)} support vectors and should have {count}")
+        raise unusable_error(text.path, f"it has {len(lines)} support vectors and should have {count}")
     first = classes - 1
     entries = [entry.split(":") for words in lines for entry in words[first:]]
     if not entries or any(len(entry) != 2 or not WHOLE.fullmatch(entry[0]) for entry in entries):
-        raise unusable(text.path, "its support vectors are not written as INDEX:VALUE")
+        raise unusable_error(text.path, "its support vectors are not written as INDEX:VALUE")
     indptr = np.cumsum([0, *(max(0, len(words) - first) for words in lines)])
     indices = np.array([int(index) - 1 for index, _ in entries])
     falling = np.diff(indices, prepend=-1) <= 0
     falling[indptr[:-1][np.diff(indptr) > 0]] = False
     if indices.min() < 0 or indices.max() >= MAX_INDEX or falling.any():
-        raise unusable(text.path, "the indices of a support vector must ascend, from 1 to at most 10^8")
+        raise unusable_error(text.path, "the indices of a support vector must ascend, from 1 to at most 10^8")
     data: Array = text.numbers([value for _, value in entries], "support vectors")
     coefficients = text.numbers([word for words in lines for word in words[:first]], "coefficients")
     if len(coefficients) != count * first:
-        raise unusable(text.path, f"a support vector has fewer than {first} coefficients")
+        raise unusable_error(text.path, f"a support vector has fewer than {first} coefficients")
     return coefficients.reshape(count, first).T, CSR(data, indices.astype(np.int32), indptr)

@@ -84,7 +84,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def called_from_python(method: Callable[P, R]) -> Callable[P, R]:
+def with_python_wording(method: Callable[P, R]) -> Callable[P, R]:
     """Make the errors of a method name Python parameters instead of options of commands; for methods that only programs
     call.
     """
@@ -246,7 +246,7 @@ class Model:
     def __hash__(self) -> int:
         return hash(self.digest)
 
-    @called_from_python
+    @with_python_wording
     def decision_function(self, X: Any) -> Float64:
         """Return the decision values of rows of any kind: float64 (n,) for two classes, (n, classes) for more, (n,
         pairs) for a one-vs-one model.
@@ -258,7 +258,7 @@ class Model:
         decision: Float64 = load_name(DECISIONS)(self, X)
         return decision[:, 0] if decision.shape[1] == 1 else decision
 
-    @called_from_python
+    @with_python_wording
     def predict(self, X: Any) -> Array:
         """Return the label of each row (n,), in the type that the labels of the training rows had; for regression the
         predicted numbers, float64 (n,).
@@ -271,7 +271,7 @@ class Model:
             return decision[:, 0]
         return self.labels[self.codes(decision)]
 
-    @called_from_python
+    @with_python_wording
     def predict_proba(self, X: Any) -> Float64:
         """Return the probability of each class, float64 (n, classes) in the order of ``classes``.
 
@@ -280,7 +280,7 @@ class Model:
         self.check_probabilities()
         return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
 
-    @called_from_python
+    @with_python_wording
     def explain(self, X: Any = None) -> Explanation:
         """Return the weights by column name, in the original units of the columns; with rows ``X``, also the
         contribution of each column to the decision value of each row.
@@ -293,7 +293,7 @@ class Model:
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
         return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
 
-    @called_from_python
+    @with_python_wording
     def coefficients(self, X: Any = None) -> pd.DataFrame:
         """Return the coefficients as a pandas data frame with one row for each column of the model, largest share
         first.
@@ -328,7 +328,7 @@ class Model:
             frames.append(pd.DataFrame(table).sort_values("share", ascending=False, kind="stable"))
         return pd.concat(frames, ignore_index=True)
 
-    @called_from_python
+    @with_python_wording
     def to_sklearn(self) -> Any:
         """Return a fitted scikit-learn estimator with the same decision function of columns in their original units.
 
@@ -414,7 +414,7 @@ class Model:
             hint = "fit with --multi-class ovr, or export to libsvm, which supports one-vs-one models"
             raise UsageError("this format cannot represent the votes of a one-vs-one model", hint=hint)
 
-    @called_from_python
+    @with_python_wording
     def save(self, path: Path) -> None:
         """Write the model to a file, completely or not at all. Raises StorageError, UsageError for a URL."""
         refuse_url(path)

@@ -122,8 +122,8 @@ def test_hold_out_what_is_later_is_for_testing(tmp_path: Path, form: str, after:
 @pytest.mark.parametrize(
     ("options", "error", "text"),
     [
-        ({"stratify": True}, UsageError, "--stratify holds no rows out"),
-        ({"split_by": "who"}, UsageError, "--split-by holds no rows out"),
+        ({"stratify": True}, UsageError, "--stratify needs --test-fraction"),
+        ({"split_by": "who"}, UsageError, "--split-by needs --test-fraction"),
         ({"split_by": "who", "stratify": True, "test_fraction": 0.2}, UsageError, "two ways"),
         ({"split_after": "year=2015", "test_fraction": 0.2}, UsageError, "--test-fraction"),
         ({"split_after": "year"}, UsageError, "COLUMN=VALUE"),

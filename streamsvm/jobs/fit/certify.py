@@ -261,7 +261,7 @@ def evaluate_scaled(
     sums = evaluate_problems(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
-        evaluation.transform(solution.w, features.unfold)
+        evaluation.transform(solution.w, features.map_sum)
         size = float(sizes @ reach_of_weights(solution.w))
         off = 2 * (len(sizes) + 2) * UNIT * size  # twice, because the constant of the stored columns is a sum too
         terms = plan.layout.rows
@@ -277,7 +277,13 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
     weights = [weights_of(plan, run) for run in training.runs]
     problems, dual_values = [run.problem for run in training.runs], partial(_dual_values, plan, training)
     sums = evaluate_problems(
-        raw, map_.in_full(), problems, weights, _dual_rows(training), dual_values, projection.full_bytes
+        raw,
+        map_.in_certificate_arithmetic(),
+        problems,
+        weights,
+        _dual_rows(training),
+        dual_values,
+        projection.certificate_bytes,
     )
     known, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
     changes = _margin_changes(raw, map_, weights, vectors)
@@ -304,7 +310,9 @@ def _margin_changes(
 
     @cache
     def compare_margins() -> list[MarginChange]:
-        changes = measure_margin_changes(raw, map_.in_single(), map_.in_full(), [*weights, *vectors])
+        changes = measure_margin_changes(
+            raw, map_.in_solver_arithmetic(), map_.in_certificate_arithmetic(), [*weights, *vectors]
+        )
         at_weights, at_vectors = changes[: len(weights)], changes[len(weights) :]
         return [MarginChange.larger(*pair) for pair in zip(at_weights, at_vectors, strict=True)]
 

@@ -141,7 +141,7 @@ def crowded_warnings(
     rows, columns, values, fractional = _sample_entries(store, far)
     shown = []
     for j in np.unique(columns).tolist():
-        place = _crowd(np.sort(values[columns == j]), rows, whole=j not in fractional)
+        place = _find_crowded_value(np.sort(values[columns == j]), rows, whole=j not in fractional)
         if place is not None:
             o = float(offsets.values[offsets.columns == j].sum())
             less = f" (stored less {o:.15g})" if o else ""
@@ -179,7 +179,7 @@ def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, s
     return rows, np.concatenate(columns), np.concatenate(values), fractional
 
 
-def _crowd(values: Float64, rows: int, *, whole: bool) -> float | None:
+def _find_crowded_value(values: Float64, rows: int, *, whole: bool) -> float | None:
     """Return a value at which the ascending ``values`` of a column are crowded within a few steps of float32; None if
     there is none.
 

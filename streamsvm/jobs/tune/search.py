@@ -128,7 +128,7 @@ def _refine(scores: Sequence[Score], measure: Measure) -> Rounds:
     for _ in range(HALVES):
         best = best_of(known, measure)
         tried = sorted({score.loss_weight for score in known if _is_beside(score, best)})
-        between = [_middle(*pair) for pair in pairwise(tried) if best.loss_weight in pair]
+        between = [_geometric_mean(*pair) for pair in pairwise(tried) if best.loss_weight in pair]
         fresh = [value for value in between if value not in tried]
         if not fresh:
             break
@@ -168,7 +168,7 @@ def next_beyond(tried: Sequence[float], best: float, factor: float = BEYOND) -> 
     return float(f"{best * factor if up else best / factor:.4g}")
 
 
-def _middle(one: float, other: float) -> float:
+def _geometric_mean(one: float, other: float) -> float:
     return float(f"{math.sqrt(one * other):.4g}")
 
 
