@@ -70,6 +70,17 @@ WITH_COLUMN_NAMES = TABLES | {RowKind.DASK_FRAME}
 
 
 @runtime_checkable
+class Tensor(Protocol):
+    """An array of the array API, or a tensor."""
+
+    device: Any
+    """Where its numbers are."""
+
+    def __dlpack__(self, *, stream: Any = None) -> Any:
+        """Return its memory as DLPack has it."""
+
+
+@runtime_checkable
 class DaskCollection(Protocol):
     """A dask array or data frame."""
 
@@ -242,6 +253,29 @@ _TESTS: tuple[tuple[RowKind, Callable[[Any], bool]], ...] = (
 def kind_of(X: object) -> RowKind:
     """Return the kind of an object that was passed as rows."""
     return next((kind for kind, passes in _TESTS if passes(X)), RowKind.OTHER)
+
+
+def as_numpy(X: Any) -> Any:
+    """Return an array of the array API or a tensor as a numpy array without a copy, anything else unchanged.
+
+    Raises UsageError for a tensor on an accelerator, since all computation is on CPUs, for one of bfloat16, which numpy
+    does not have, and for one that records gradients.
+    """
+    import numpy as np
+
+    if isinstance(X, np.ndarray) or package_of(X) in ON_DISK or not isinstance(X, Tensor):
+        return X
+    try:
+        return np.from_dlpack(X)
+    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+        name = f"{type(X).__module__}.{type(X).__qualname__}"
+        if "bfloat16" in str(getattr(X, "dtype", "")):
+            raise UsageError(f"numpy has no bfloat16, the type of this {name}", hint="pass X.float()") from error
+        if getattr(X, "requires_grad", False):
+            raise UsageError(f"this {name} records gradients", hint="pass X.detach()") from error
+        raise UsageError(
+            f"X and y must lie in the memory of this machine, not on {X.device}", hint="pass X.to('cpu'), or X.get()"
+        ) from error
 
 
 def check_readable(X: object) -> None:

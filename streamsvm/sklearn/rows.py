@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -38,6 +38,7 @@ from streamsvm.kinds_of_rows import (
     TABLES,
     UNREADABLE,
     RowKind,
+    as_numpy,
     check_readable,
     is_frame,
     is_lazy,
@@ -111,31 +112,6 @@ KEPT_DTYPES = (np.float64, np.float32)
 """Dtypes of X that are kept; others are converted to the first."""
 
 
-@runtime_checkable
-class Tensor(Protocol):
-    """An array of the array API, or a tensor."""
-
-    device: Any
-
-    def __dlpack__(self, *, stream: Any = None) -> Any:
-        """Return a DLPack capsule."""
-
-
-def as_numpy(X: Any) -> Any:
-    """Convert an array of the array API or a tensor to numpy without a copy; return other objects unchanged.
-
-    Raises ValueError for rows on an accelerator, since computation is on CPUs only.
-    """
-    if isinstance(X, np.ndarray) or not isinstance(X, Tensor):
-        return X
-    try:
-        return np.from_dlpack(X)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"X and y must lie in the memory of this machine, not on {X.device}: X.to('cpu'), or X.get()"
-        ) from error
-
-
 def load_labels(X: Any, y: Any) -> Any:
     """Return labels in memory: compute lazy ones, replace a name by that column of X, and convert nullable pandas labels to numpy.
 
@@ -155,9 +131,13 @@ def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     with as_value_errors():
         if package_of(X) in UNREADABLE.keys() - {"numpy", "builtins"}:
             check_readable(X)
-    labels = [as_numpy(load_labels(X, one)) for one in y]
+    labels = [load_labels(X, one) for one in y]
+    with as_value_errors():
+        rows, labels = as_numpy(X), [as_numpy(one) for one in labels]
+    if isinstance(rows, np.ndarray) and rows.dtype == np.float16:
+        rows = rows.astype(np.float32)  # scikit-learn would make float64 of it
     return validate_data(
-        estimator, as_numpy(X), *labels, accept_sparse="csr", dtype=KEPT_DTYPES, accept_large_sparse=True, **more
+        estimator, rows, *labels, accept_sparse="csr", dtype=KEPT_DTYPES, accept_large_sparse=True, **more
     )
 
 

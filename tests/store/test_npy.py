@@ -138,6 +138,35 @@ def test_npy_labels_of_another_length(write: Callable[..., Path]) -> None:
     assert caught.value.code == "E-ROWS"
 
 
+def test_npy_labels_of_several_arrays_are_in_one_file(write: Callable[..., Path], tmp_path: Path) -> None:
+    rows = np.arange(36, dtype=np.float16).reshape(12, 3)
+    arrays = [write(part, f"part-{k}.npy") for k, part in enumerate(np.split(rows, [5, 6]))]
+    y = write(np.arange(12) % 3, "y.npy")
+    for paths in (arrays, [tmp_path]):
+        values, labels, source = read(*paths, labels=y)
+        assert (values == rows).all()
+        assert labels.tolist() == (np.arange(12) % 3).tolist()
+        assert source.is_float16
+    with pytest.raises(
+        StreamSVMError, match=r"2 arrays from .*part-0.npy on has 6 rows, .*y.npy the shape \(12,\)"
+    ) as caught:
+        read(*arrays[:2], labels=y)
+    assert caught.value.code == "E-ROWS"
+
+
+def test_npy_labels_of_arrays_whose_order_is_not_certain_are_refused(
+    write: Callable[..., Path], tmp_path: Path
+) -> None:
+    folder = tmp_path / "arrays"
+    folder.mkdir()
+    arrays = [write(X + k, f"arrays/part-{k}.npy") for k in (2, 10)]
+    y = write(np.repeat(Y, 2), "y.npy")
+    with pytest.raises(StreamSVMError, match=r"part-10.npy comes before .*part-2.npy: in which order are the labels"):
+        read(folder, labels=y)
+    assert (read(*arrays, labels=y)[0][:4] == X + 2).all()
+    assert read(folder, label="last")[0].shape == (8, 2)
+
+
 def test_npy_asks_where_the_labels_are(write: Callable[..., Path]) -> None:
     with pytest.raises(StreamSVMError) as caught:
         read(write(X))

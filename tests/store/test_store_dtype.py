@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm.cli.main import cli
+from streamsvm.sklearn import StreamSVC
 from streamsvm.store import read_chunk
 from streamsvm.store.format.arrays import Encoding
 
@@ -102,6 +103,49 @@ def test_store_dtype_float16_is_made_of_files_and_split_shuffled_and_repaired(tm
     assert unit.read_bytes() == good
     fitted = sv.fit(tmp_path / "x.npy", tmp_path / "m.svm", label="last", store_dtype="float16", report="none")
     assert fitted.certified
+
+
+class Tensor:
+    """What is asked of a tensor: DLPack, a device, a type, rows by number."""
+
+    device, requires_grad, refusal = "cpu", False, ""
+
+    def __init__(self, values: np.ndarray[Any, Any], dtype: str = "torch.float16") -> None:
+        self.values, self.shape, self.dtype = values, values.shape, dtype
+
+    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
+        raise AssertionError("the memory of a tensor is used as it is")
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if self.refusal:
+            raise BufferError(self.refusal)
+        return self.values.__dlpack__()
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return 1, 0
+
+
+def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path) -> None:
+    mapped = np.memmap(tmp_path / "rows.bin", np.float16, "w+", shape=HALF.shape)
+    mapped[:] = HALF
+    expected = sv.fit(HALF, tmp_path / "m.svm", y=Y).model.weights
+    for rows in (mapped, Tensor(HALF)):
+        sv.ingest(rows, tmp_path / "s.zarr", y=Y, overwrite=True)
+        assert sv.open_store(tmp_path / "s.zarr").layout.kind == "dense float16"
+        assert (sv.fit(rows, tmp_path / "m.svm", y=Y, overwrite=True).model.weights == expected).all()
+        assert StreamSVC().fit(rows, Y).score(mapped, Y) > 0.7
+    for dtype, changes, hint in (
+        ("torch.bfloat16", {"refusal": "unsupported"}, "X.float"),
+        ("torch.float32", {"refusal": "gradient", "requires_grad": True}, "X.detach"),
+        ("torch.float32", {"refusal": "device", "device": "cuda:0"}, "X.to"),
+    ):
+        tensor = Tensor(HALF, dtype)
+        vars(tensor).update(changes)
+        with pytest.raises(sv.UsageError) as refused:
+            sv.ingest(tensor, tmp_path / "t.zarr", y=Y)
+        assert hint in refused.value.hint
+        with pytest.raises(ValueError, match=hint):
+            StreamSVC().fit(tensor, Y)
 
 
 @pytest.mark.parametrize(

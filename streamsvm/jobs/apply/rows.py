@@ -420,6 +420,8 @@ def describe_work(job: PredictJob | EvaluateJob, request: FileRequest, directory
     """Return the work of a job with absolute paths. Raises UsageError for options that need all lines in one process."""
     if job.on_bad_line != "error":
         raise UsageError("--on-bad-line skip cannot be combined with --cluster", hint="leave out one of them")
+    if job.labels is not None and len(job.data) > 1:
+        raise UsageError("--labels of several arrays cannot be combined with --cluster", hint="leave out one of them")
     data = tuple(str(Path(path).resolve()) for path in job.data)
     return ApplyWork(str(Path(job.model).resolve()), data, replace(request, bytes_a_row=0), job, directory)
 

@@ -181,6 +181,8 @@ def source_for(job: IngestJob, options: SourceOptions, executor: Executor | None
         raise UsageError("workers of a cluster cannot skip bad lines", hint="ingest without --cluster")
     if options.id_column is not None:
         raise UsageError("workers of a cluster cannot keep ids of rows", hint="ingest without --cluster")
+    if options.labels is not None:
+        raise UsageError("workers of a cluster cannot share one file of labels", hint="ingest without --cluster")
     if options.split_by or options.split_after:
         raise UsageError("workers of a cluster cannot hold rows out by a column", hint="ingest without --cluster")
     return DistributedSource(job.sources, options, executor, directory, numeric=job.task == REGRESSION)

@@ -14,7 +14,7 @@ import scipy.sparse
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
-from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, kind_of
+from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, as_numpy, kind_of
 from streamsvm.rows import CSR
 from streamsvm.store.sources.array_rows import SLICE_BYTES, rows_of
 from streamsvm.store.sources.dask_blocks import LABELS, WEIGHTS, check_one_per_row, labels_of, weights_of
@@ -42,7 +42,7 @@ def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
 
     For an AnnData, the rows are those of ``X.X``, and ``labels`` and ``weights`` may be names of columns of ``X.obs``.
     """
-    names = None
+    names, X = None, as_numpy(X)
     if kind_of(X) is RowKind.ANNOTATED:
         labels, weights = (X.obs[what] if isinstance(what, str) else what for what in (labels, weights))
         names, X = tuple(map(str, X.var_names)), X.X

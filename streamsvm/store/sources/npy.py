@@ -1,16 +1,19 @@
 """Arrays in npy, IDX and npz files as a source, with labels in a column, in another file or in the archive.
 
-The header of an array is checked before memory is allocated; then rows are read sequentially in slices.
+The header of an array is checked before memory is allocated; then rows are read sequentially in slices. Another file has
+the labels of the rows of all arrays, in the order of the arrays.
 """
 
 from __future__ import annotations
 
 import math
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from tokenize import TokenError
 from typing import Any, Protocol
@@ -51,36 +54,65 @@ class NpySource(BaseSource):
         self._format = options.format
         self._missing = options.missing != "error"
         self._label = options.label
+        self._labels = None if options.format == "npz" else options.labels
         self._widths: dict[Path, int] = {}
+        self._rows = 0
         dtypes: set[DType] = set()
+        paths = self._without_labels_file(paths)
         for path in paths:
             with self._arrays(path) as (X, y):
                 if len(paths) == 1 or len(X.shape) != 2 or X.rows or not X.shape[1]:
                     self._check(X, y, path)
                     dtypes.add(X.dtype)
+                    self._rows += X.rows
         self.reads_float16 = {dtype.name for dtype in dtypes} == {"float16"}
         self._paths = tuple(path for path in paths if path in self._widths)
+        if self._labels is not None and self._rows:
+            with ExitStack() as stack:
+                name = str(paths[0]) if len(paths) == 1 else f"{len(paths)} arrays from {paths[0]} on"
+                _check_labels(_open_file(stack, self._labels), self._rows, name)
         if not self._paths:
             raise DataError(f"{paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
         if len(self._paths) < len(paths):
             self.notices[NO_ROWS] = len(paths) - len(self._paths)
         self.columns_read = self._widths[self._paths[0]] - (self._label is not None)
 
+    def _without_labels_file(self, paths: tuple[Path, ...]) -> tuple[Path, ...]:
+        """Return the files without that of the labels, which may lie in the folder that was named.
+
+        Raises UsageError for several arrays whose order is not certain: rows-10.npy before rows-2.npy.
+        """
+        labels = self._labels
+        if labels is None or len(paths) == 1:
+            return paths
+        arrays = tuple(path for path in paths if path.resolve() != labels.resolve())
+        for one, other in pairwise(arrays):
+            if one.parent == other.parent and one < other and _by_number(one) > _by_number(other):
+                raise UsageError(
+                    f"{one} comes before {other}: in which order are the labels of {labels}?",
+                    hint="name the arrays in the order of their labels, or write their numbers with as many digits",
+                )
+        return arrays
+
     def read(self) -> Iterator[Batch]:
         """Yield all rows in order. Raises DataError, StorageError."""
-        for path in self._paths:
-            file = SourceFile(str(path), path.stat().st_size)
-            self.sources.append(file)
-            with self._arrays(path) as (X, y), BackgroundDigest(path) as digest:
-                rows = max(1, SLICE_BYTES // (4 * X.shape[1]))
-                labels = None if y is None else y.slices(rows)
-                for values in X.slices(rows):
-                    yield self._batch(values, next(labels) if labels else None, X.name, file.rows)
-                    file.rows += len(values)
-                    file.read = file.size * file.rows // X.rows
-                if labels:
-                    next(labels, None)  # raises for bytes after the last label
-                file.sha256 = digest.result()
+        with ExitStack() as stack:
+            beside = None if self._labels is None else _open_file(stack, self._labels)
+            for path in self._paths:
+                file = SourceFile(str(path), path.stat().st_size)
+                self.sources.append(file)
+                with self._arrays(path) as (X, inside), BackgroundDigest(path) as digest:
+                    y = inside if beside is None else beside
+                    for values in X.slices(max(1, SLICE_BYTES // (4 * X.shape[1]))):
+                        labels = None if y is None else y.read(len(values))
+                        yield self._batch(values, labels, X.name, file.rows)
+                        file.rows += len(values)
+                        file.read = file.size * file.rows // X.rows
+                    if inside is not None:
+                        inside.check_end()
+                    file.sha256 = digest.result()
+            if beside is not None:
+                beside.check_end()
 
     def read_encoding(self) -> JsonObject:
         """Return how to read other files into the same columns, as plain JSON."""
@@ -101,16 +133,12 @@ class NpySource(BaseSource):
         """Open X and y and read their headers; errors of zip archives name the file."""
         with ExitStack() as stack:
             try:
-                yield self._open_npz(stack, path) if self._format == "npz" else self._open_npy(stack, path)
+                yield self._open_npz(stack, path) if self._format == "npz" else (_open_file(stack, path), None)
             except zipfile.BadZipFile as error:
                 code = "E-CRC" if "CRC" in str(error) else "E-TRUNCATED"
                 raise DataError(f"{path} is damaged: {quote(str(error))}", code=code, hint=HINT_CUT) from error
             except (zlib.error, EOFError) as error:
                 raise DataError(f"{path} is damaged: {quote(str(error))}", code="E-CRC", hint=HINT_CUT) from error
-
-    def _open_npy(self, stack: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
-        labels = self._options.labels
-        return _open_file(stack, path), None if labels is None else _open_file(stack, labels)
 
     def _open_npz(self, stack: ExitStack, path: Path) -> tuple[ArrayStream, ArrayStream | None]:
         archive = stack.enter_context(zipfile.ZipFile(path))
@@ -130,16 +158,15 @@ class NpySource(BaseSource):
             raise DataError(f"{X.name} has the shape {X.shape}", code="E-SHAPE", hint="expected (rows, columns)")
         if X.dtype.kind == "U":
             raise DataError(f"{X.name} holds text, not numbers", code="E-DTYPE", hint=HINT_DTYPE)
-        if y is not None and (not y.shape or y.rows != X.rows or np.prod(y.shape, dtype=object) != X.rows):
-            message = f"{X.name} has {X.rows} rows, {y.name} the shape {y.shape}"
-            raise DataError(message, code="E-ROWS", hint="one label a row")
-        self._check_label(X, y, path)
+        if y is not None:
+            _check_labels(y, X.rows, X.name)
+        self._check_label(X, y is not None or self._labels is not None, path)
         self._check_width(X.shape[1], path)
 
-    def _check_label(self, X: ArrayStream, y: ArrayStream | None, path: Path) -> None:
+    def _check_label(self, X: ArrayStream, has_labels: bool, path: Path) -> None:
         """Set ``_label`` to the column of the labels, None if X has no such column, as rows to predict may."""
         recorded = (self._options.encoding or {}).get("columns")
-        if y is not None or self._label == "none" or X.shape[1] == recorded:
+        if has_labels or self._label == "none" or X.shape[1] == recorded:
             self._label = None
         elif self._label is None and recorded is None:
             labels_file = find_labels_file(path)
@@ -155,6 +182,18 @@ class NpySource(BaseSource):
             hint = "read arrays with the same columns"
             raise DataError(f"{path} has {width} columns, expected {expected}", code="E-SCHEMA", hint=hint)
         self._widths[path] = width
+
+
+def _by_number(path: Path) -> list[tuple[bool, int, str]]:
+    """Return the name of a file as a key by which numbers in it are ordered as numbers."""
+    return [(part.isdecimal(), int(part) if part.isdecimal() else 0, part) for part in re.split(r"(\d+)", path.name)]
+
+
+def _check_labels(y: ArrayStream, rows: int, name: str) -> None:
+    """Raise DataError E-ROWS unless there is one label for each of ``rows`` rows of ``name``."""
+    if not y.shape or y.rows != rows or np.prod(y.shape, dtype=object) != rows:
+        message = f"{name} has {rows} rows, {y.name} the shape {y.shape}"
+        raise DataError(message, code="E-ROWS", hint="one label a row")
 
 
 def find_labels_file(path: Path) -> Path | None:
@@ -198,6 +237,7 @@ class ArrayStream:
     shape: tuple[int, ...]
     dtype: DType
     stream: ByteStream
+    rows_read: int = 0
 
     @property
     def rows(self) -> int:
@@ -208,14 +248,22 @@ class ArrayStream:
         """Yield at most ``rows`` rows at a time. Raises DataError E-TRUNCATED if the stream is shorter or longer than
         the header says.
         """
+        while self.rows_read < self.rows:
+            yield self.read(min(rows, self.rows - self.rows_read))
+        self.check_end()
+
+    def read(self, count: int) -> Array:
+        """Return the next ``count`` rows. Raises DataError E-TRUNCATED if the stream is shorter."""
         row_bytes = self.dtype.itemsize * int(np.prod(self.shape[1:], dtype=np.int64))
-        for start in range(0, self.rows, rows):
-            count = min(rows, self.rows - start)
-            data = read_fully(self.stream, count * row_bytes)
-            if len(data) < count * row_bytes:
-                message = f"{self.name} ends in row {start + len(data) // row_bytes + 1} of {self.rows}"
-                raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)
-            yield np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+        data = read_fully(self.stream, count * row_bytes)
+        if len(data) < count * row_bytes:
+            message = f"{self.name} ends in row {self.rows_read + len(data) // row_bytes + 1} of {self.rows}"
+            raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)
+        self.rows_read += count
+        return np.frombuffer(data, self.dtype).reshape(count, *self.shape[1:])
+
+    def check_end(self) -> None:
+        """Raise DataError E-TRUNCATED if the stream goes on after the last row."""
         if extra := len(self.stream.read(1 << 16)):
             message = f"{self.name} has {extra} or more bytes after its last row"
             raise DataError(message, code="E-TRUNCATED", hint=HINT_CUT)

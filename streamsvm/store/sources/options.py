@@ -58,7 +58,11 @@ SKIP_LINES = Option(
     formats=CSV,
 )
 COMMENT = Option("CSV: what comment lines begin with, wherever they are.", "reading", metavar="MARK", formats=CSV)
-LABELS_FILE = Option("Npy and idx: the file that holds the labels.", "labels", formats=("npy", "idx"))
+LABELS_FILE = Option(
+    "Npy and idx: the file that holds the labels of the rows of all arrays, in the order of the arrays.",
+    "labels",
+    formats=("npy", "idx"),
+)
 ID_COLUMN = Option(
     "Tables: the column that names the rows; predictions begin with it.",
     "columns",
