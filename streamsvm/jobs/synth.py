@@ -1,4 +1,4 @@
-"""synth: a generator by name in, a store out, or a file of text such as other programs write (NAME.csv).
+"""synth: write generated rows to a store, or raw values to a CSV file (NAME.csv).
 
 The same name, rows and seed make the same store.
 """
@@ -34,23 +34,23 @@ from streamsvm.types import Batch, Report, silent
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SynthResult(JobResult):
-    """Where the generated rows are."""
+    """The result of ``synth``: the paths and the number of rows."""
 
     store: Path
     """The path of the store."""
     test: Path | None
-    """The path of the test store; None when no rows were set aside."""
+    """The path of the test store; None if there is none."""
     rows: int
-    """Rows generated in all."""
+    """Number of generated rows, including those of the test store."""
     seconds: float
-    """How long it took."""
+    """Wall-clock time."""
 
 
 def synth(job: SynthJob, report: Report = silent) -> SynthResult:
     """Generate rows and write them. Raises UsageError for an unknown name, ExistsError, StorageError."""
     if not job.is_file and job.name in set(FILE_GENERATORS) - set(GENERATORS):
         raise UsageError(
-            f"'{job.name}' makes files of text, and no store", hint="name the output NAME.csv, then ingest it"
+            f"'{job.name}' generates CSV files, and no store", hint="name the output NAME.csv, then ingest it"
         )
     store = output_path(job.store)
     ends = {store: job.training_rows}
@@ -68,11 +68,11 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
 
 
 def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
-    """Fill the files one after the other, each up to the row it ends at. Raises UsageError, ExistsError, StorageError."""
+    """Write the CSV file, and one for testing if rows are set aside. Raises UsageError, ExistsError, StorageError."""
     if job.name not in set(FILE_GENERATORS):
         made = ", ".join(FILE_GENERATORS)
         raise UsageError(
-            f"'{job.name}' makes stores, and no files of text", hint=f"name the output NAME.zarr; files: {made}"
+            f"'{job.name}' generates stores, and no CSV files", hint=f"name the output NAME.zarr; CSV files: {made}"
         )
     generator: FileGenerator = build(
         FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
@@ -112,7 +112,7 @@ def _generator(job: SynthJob) -> Generator:
 
 
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
-    """Fill the stores one after the other, each up to the row it ends at; none is committed before all are full."""
+    """Write rows to the stores, one store after the other; they are committed when all are complete."""
     with lock_all(list(ends)), ExitStack() as undo:
         claim(store_outputs(list(ends), continues=False), overwrite=job.overwrite)
         writers = []
@@ -125,12 +125,12 @@ def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: R
         for batch in generator.batches():
             if not done:
                 require_space(next(iter(ends)), bytes_per_row(batch, generator) * job.rows)
-            _share_out(batch, done, targets, generator.classes)
+            _append_rows(batch, done, targets, generator.classes)
             done += len(batch.labels)
             if stopwatch.due():
                 event = {"event": "synth", "rows": done, "of": job.rows, "seconds": stopwatch.seconds}
                 report(event | {"done": False})
-        for writer in reversed(writers):  # the test store first: the store is what people look for
+        for writer in reversed(writers):  # the store last: its existence says that both are complete
             writer.commit(generator.classes, generator.columns, _facts(job, generator))
         undo.pop_all()
 
@@ -144,14 +144,14 @@ def _choose_encoding(job: SynthJob, generator: Generator) -> Encoding | None:
 
 
 def bytes_per_row(batch: Batch, generator: Generator) -> float:
-    """Return the bytes a row takes on disk, judging by the first ones."""
+    """Return the bytes of a row on disk, estimated from the first rows."""
     if isinstance(batch.X, CSR):
         return 8 * len(batch.X.data) / len(batch.labels) + 12
     return np.dtype(generator.dtype).itemsize * generator.columns + 4
 
 
-def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]], classes: tuple[str, ...]) -> None:
-    """Append rows to the store they belong to; ``start`` is the number of the first of them."""
+def _append_rows(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]], classes: tuple[str, ...]) -> None:
+    """Append rows to the stores to which they belong; ``start``: number of the first row."""
     codes: Int32 = np.searchsorted(np.array(classes, np.float64), batch.labels).astype(np.int32)
     taken = 0
     for writer, end in targets:
@@ -162,6 +162,6 @@ def _share_out(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]],
 
 
 def _facts(job: SynthJob, generator: Generator) -> JsonObject:
-    """Return what the manifest says of where the rows are from."""
+    """Return the facts for the manifest: generator, settings and seed of the rows."""
     made = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
     return {"synth": made, "names": None if generator.names is None else list(generator.names)}

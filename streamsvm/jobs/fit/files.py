@@ -1,7 +1,7 @@
-"""fit of files: a raw table in, a certified and evaluated model out, in one command.
+"""fit of files: train a certified model on a raw table, and evaluate it, in one command.
 
-The rows are those of a store that is made of the files and kept (``jobs.file_cache``). The model is evaluated on the
-rows that were held out, and the page of the run is drawn.
+The files are ingested into a store, which is kept for later runs (``jobs.file_cache``). The model is evaluated on
+held-out rows, and the page of the run is written.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from streamsvm.jobs.fit.validate import open_training_store
 from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
 from streamsvm.types import Report, silent
 
-ON_STORE = "a store is fitted, whose rows are as they were ingested"
-"""Why options for files have no effect there."""
+ON_STORE = "the fit is on a store, whose rows were ingested before"
+"""The reason why options for files have no effect in a fit on a store."""
 
 
 def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | None = None) -> FitResult:
-    """Fit a store, or files: these are ingested, unless a store of them is there, and the model is evaluated on rows
-    that were held out.
+    """Fit a model to a store, or to files. Files are ingested, unless their store exists already, and the model is
+    evaluated on held-out rows.
 
-    Raises what ``ingest``, ``fit`` and ``evaluate`` raise, UsageError for tables without a label, ConfigError for
-    a resumed run of other rows.
+    Raises the errors of ``ingest``, ``fit`` and ``evaluate``, UsageError for tables without a label, and ConfigError if
+    the interrupted run to resume had other rows.
     """
     if not job.is_of_files:
         result = fit(job.store_job(job.store), report, executor)
@@ -56,10 +56,10 @@ def fit_files(job: FitFilesJob, report: Report = silent, executor: Executor | No
 def fit_cached(
     asked: FitFilesJob, cached: CachedRows, report: Report = silent, executor: Executor | None = None
 ) -> FitResult:
-    """Fit the rows of files, which lie in a store, and evaluate the model on those that were held out."""
+    """Fit a model to the store made from files, and evaluate it on the held-out rows."""
     report({"event": "files", "decided": list(describe_decisions(asked, cached))})
     job = replace(asked, report=asked.page) if cached.kept else asked
-    given = job if cached.kept else None  # rows of a program are not there again
+    given = job if cached.kept else None  # a command cannot repeat the ingest of rows of a program
     of_store = job_of_cache(job, cached)
     result = fit(of_store, report, executor, given)
     notices = [*cached.other_notices(), *result.notices]
@@ -70,7 +70,7 @@ def fit_cached(
         report({"event": "evaluation", **evaluated.facts()})
         result = replace(result, evaluation=evaluated)
         notices += evaluated.notices
-        if of_store.report is not None:  # drawn before without these figures
+        if of_store.report is not None:  # the page was written before the evaluation
             from streamsvm.jobs.report import write_page
 
             write_page([result.run], output_path(of_store.report))
@@ -78,15 +78,16 @@ def fit_cached(
 
 
 def fit_rows(job: FitFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool) -> FitResult:
-    """Fit rows of a program, which ``ingest_rows`` writes to the store that the job names; ``table``: as a raw table,
-    of which a part is held out, and not as arrays.
+    """Fit a model to rows of a program, which ``ingest_rows`` writes to the store that the job names.
+
+    ``table``: whether the rows are a raw table, of which a part is held out, and not arrays.
     """
     return fit_cached(job, ingest_given_rows(job, ingest_rows, report, table=table), report)
 
 
 def job_of_store(job: FitFilesJob) -> FitJob:
-    """Return the fit of the store of a job, or of the one that was made of its files. Raises UsageError where there is
-    none yet.
+    """Return the fit job on the store that a job names, or on the store made from its files. Raises UsageError if there
+    is no such store yet.
     """
     if not job.is_of_files:
         return job.store_job(job.store)
@@ -95,17 +96,19 @@ def job_of_store(job: FitFilesJob) -> FitJob:
 
 
 def job_of_cache(job: FitFilesJob, cached: CachedRows | None) -> FitJob:
-    """Return the fit of the store that was made of the files of a job. Raises UsageError where there is none."""
+    """Return the fit job on the store made from the files of a job. Raises UsageError if there is none."""
     if cached is None:
         raise UsageError(
-            f"{job.store} is not ingested yet, and a plan needs to know its rows",
+            f"{job.store} is not ingested yet, and a plan depends on its rows",
             hint="fit it, or ingest it and plan the fit of the store",
         )
     return job.store_job(cached.job.store, table=cached.table)
 
 
 def _check_outputs(job: FitFilesJob) -> None:
-    """Raise ExistsError before the files are read for a model that must not be replaced, and for an interrupted run."""
+    """Raise ExistsError, before the files are read, if the model must not be replaced, or if there is an interrupted
+    run.
+    """
     if job.resume:
         return
     target, costs = output_path(job.model), list(job.C) if isinstance(job.C, tuple) else [1.0]
@@ -121,10 +124,10 @@ def _checkpoints(job: FitFilesJob) -> CheckpointDirectory:
 
 
 def _check_rows_of_run(job: FitFilesJob) -> None:
-    """Raise ConfigError, before anything is ingested, for an interrupted run whose files or options have changed.
+    """Raise ConfigError, before anything is ingested, if files or options have changed since the interrupted run.
 
-    The store that it has read is still there, unless another run has replaced it; then its rows are made again, and
-    compared with those of the checkpoint when the fit begins.
+    If another run has replaced the store, the rows are ingested again; when the fit begins, they are compared with
+    those of the checkpoint.
     """
     saved = _checkpoints(job).read()
     if not saved:
@@ -136,12 +139,12 @@ def _check_rows_of_run(job: FitFilesJob) -> None:
             continue
         if digest == saved[0].identity["store"]:
             if change := describe_change(asked):
-                hint = "resume with what it was made with, or start again with --overwrite in place of --resume"
+                hint = "resume with the old files and options, or start again with --overwrite in place of --resume"
                 raise ConfigError(f"the interrupted fit was made with other rows: {change}", hint=hint)
             return
 
 
 def _best_path(job: FitFilesJob, result: FitResult) -> Path:
-    """The file of the model that the result is of."""
+    """Return the path of the model in the result."""
     paths = paths_by_C(Path(job.model), list(result.models))
     return next(paths[C] for C, model in result.models.items() if model is result.model)
