@@ -5,7 +5,7 @@ ends.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
@@ -405,8 +405,8 @@ class Solver(ABC, Generic[S]):
 
     # -- settings
 
-    def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Self:
-        """Return the solver with a number of rows in memory that suits data of ``rows`` rows.
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Self:
+        """Return the solver with a number of rows in memory that suits data of ``rows`` rows and the number of problems.
 
         ``asked``: names of the settings that the user gave, which stay unchanged.
         """

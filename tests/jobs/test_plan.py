@@ -67,6 +67,19 @@ def test_plan_shrinks_the_sample_of_newton_to_the_memory_limit(solver: str) -> N
     assert sizes[0] > sizes[-1] >= min_useful_rows(ample.problems[0])
 
 
+@pytest.mark.parametrize(("classes", "is_shared"), [(24, True), (4, False)])
+def test_plan_of_many_classes_shares_one_copy_of_all_rows_where_their_samples_take_more(
+    classes: int, is_shared: bool
+) -> None:
+    many, each = store(), 400_000 // classes
+    names, counts = tuple(map(str, range(classes))), (*(each,) * (classes - 1), 400_000 - each * (classes - 1))
+    many.layout = replace(many.layout, chunks=(5_000,) * 80, counts=counts, classes=names)
+    job = FitJob("memory", "model", memory=65536 * MIB, threads=2)
+    plan, with_samples = make_plan(job, many), make_plan(replace(job, options={"sample": 50_000}), many)
+    assert (rows(plan) == 400_000) == is_shared
+    assert rows(with_samples) == 50_000
+
+
 def test_plan_takes_dcd_or_refuses_where_newton_does_not_fit() -> None:
     ample = planned(4096 * MIB)
     bare = sum(term.nbytes for term in ample.memory.terms if term.name not in ("solver", "all rows"))

@@ -337,9 +337,10 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         problems = [replace(problem, kernel=kernel, reach=reach) for problem in problems]
         if center:
             problems = [replace(problem, kind=Regression(center)) for problem in problems]
-    solver = solver.adapt_to_row_count(layout.rows, job.options)
     embedding = None
-    if request is not None:
+    if request is None:
+        solver = solver.adapt_to_data(layout.rows, problems, job.options)
+    else:
         problems = [replace(problem, columns=request.landmarks, nonzeros=None) for problem in problems]
         expected = estimate_feature_work(solver, problems)
         embedding = choose_embedding(job, store, request, expected)

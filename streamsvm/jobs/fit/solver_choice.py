@@ -121,7 +121,8 @@ def is_short_of_rows(layout: Layout, settings: dict[str, int | None]) -> bool:
 
     ``settings``: the solver's settings after it was fitted to the memory limit.
     """
-    return layout.dense and layout.columns >= SAMPLED_COLUMNS and settings.get("sample") is not None
+    sample = settings.get("sample")
+    return layout.dense and layout.columns >= SAMPLED_COLUMNS and sample is not None and sample < layout.rows
 
 
 def _second_order_bytes(job: FitJob, layout: Layout, *, sample: bool) -> int:
@@ -132,7 +133,8 @@ def _second_order_bytes(job: FitJob, layout: Layout, *, sample: bool) -> int:
     problem = Problem(LOSSES["squared_hinge"](), 1.0, layout.rows, layout.columns, OneAgainstRest(0), nonzeros=nonzeros)
     if job.multi_class == OVO and problems > 1:
         return problems * _pair_bytes(problem, layout, sample=sample)
-    solver = Newton(min_useful_rows(problem)) if sample else Newton()
+    solver = Newton().adapt_to_data(layout.rows, [problem] * problems, job.options)
+    solver = Newton(min_useful_rows(problem)) if sample else solver
     cost = solver.cost(problem, layout)
     return problems * cost.fixed + cost.shared
 

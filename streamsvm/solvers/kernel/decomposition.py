@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, ClassVar
 
@@ -327,7 +327,7 @@ class Decomposition(Solver[DecompositionState]):
             fixed = max(3 * pool + gram, 2 * pool + 2 * rows * row)
         return Cost(fixed=fixed + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
 
-    def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Decomposition:
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Decomposition:
         """Return the solver with a pool of all rows, unless the user set its size (``asked``)."""
         return self if "pool" in asked else replace(self, pool=max(self.pool, rows))
 

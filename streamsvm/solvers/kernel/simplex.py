@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, ClassVar, NamedTuple, Self
@@ -378,7 +378,7 @@ class SimplexSolver(Solver[SimplexState]):
             per_block_row=ROW_BYTES + 8,
         )
 
-    def adapt_to_row_count(self, rows: int, asked: Collection[str]) -> Self:
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Self:
         """Return the solver with a pool of the fraction ``share`` of all rows, unless the user set its size
         (``asked``).
         """

@@ -32,7 +32,8 @@ References: Keerthi and DeCoste, JMLR 2005; Chapelle, Neural Computation 2007; S
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar
 
@@ -64,6 +65,7 @@ from streamsvm.solvers.newton.priority_sampling import (
     PrioritySampler,
     Sample,
     default_rows,
+    is_cheaper_than_samples,
     is_wide,
     min_useful_rows,
     row_bytes,
@@ -284,6 +286,15 @@ class Newton(Solver[NewtonState]):
             shared=max(matrix_bytes(explicit, entry), block_bytes(block, entry)) + (all_rows if is_shared else 0),
         )
 
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Newton:
+        """Return the solver with all rows in memory if the samples of all problems would take more memory.
+
+        Problems with the same rows share one copy of all rows, but each has a sample of its own.
+        """
+        same_rows = min(Counter(problem.held_out for problem in problems).values())
+        is_cheaper = all(is_cheaper_than_samples(problem, same_rows) for problem in problems)
+        return replace(self, sample=rows) if "sample" not in asked and is_cheaper else self
+
     def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Newton | None:
         """Return the solver with a sample, or with a smaller one; None if the sample would become too small to be
         useful, or if the user set its size (``asked``).
@@ -293,7 +304,7 @@ class Newton(Solver[NewtonState]):
         if is_wide(problem):
             fewer = int(MAX_SHARE * problem.rows if self.sample is None else SHRINK_FACTOR * self.sample)
             return replace(self, sample=fewer) if fewer >= min_useful_rows(problem) else None
-        if self.sample is None:
+        if self.sample is None or self.sample >= problem.rows:
             return replace(self, sample=min(problem.rows, default_rows(problem)))
         return replace(self, sample=self.sample // 2) if self.sample // 2 >= min_useful_rows(problem) else None
 
