@@ -162,6 +162,10 @@ def cured(case: Malformed, line: str, said: str) -> Iterator[str]:
     hint = said.partition("hint: ")[2]
     if case.cure in ("hint", "one"):
         yield from (with_option(line, *option) for option in options_in(hint, "ingest"))
+    elif case.cure == "all":
+        for option in options_in(hint, "ingest"):
+            line = with_option(line, *option)
+        yield line
     elif case.cure.startswith("s/"):
         _, old, new, _ = case.cure.split("/")
         yield re.sub(old, new, line)

@@ -120,7 +120,7 @@ def _describe_value(facts: ColumnFacts, j: int) -> JsonObject:
     """
     block, name = facts.block_of(j), facts.sources.value_of(j)
     number = facts.sources.marks.get(j)
-    w = facts.weights[:MAX_PROBLEMS, j]
+    w = facts.weights[:MAX_PROBLEMS, j] * facts.sources.sign_of(j)
     if block is not None:
         start, stop = block
         pulls = w - facts.weights[:MAX_PROBLEMS, start:stop] @ facts.mean[start:stop]

@@ -44,6 +44,14 @@ def cut_terms(layout: Layout, folds: int) -> list[Term]:
     ]
 
 
+def check_rows(layout: Layout, folds: int, least: int = CHUNKS_PER_FOLD) -> None:
+    """Raise UsageError if there are fewer than ``least`` rows per fold."""
+    if needs_cutting(layout, folds) and layout.rows < least * folds:
+        most = layout.rows // least
+        hint = f"at least {least} rows a fold: --folds {most} at most" if most > 1 else f"at least {least} rows a fold"
+        raise UsageError(f"{layout.rows} rows are too few for {folds} folds", hint=hint)
+
+
 def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD) -> Store:
     """Return the store, or if it has too few chunks a copy in memory with smaller chunks.
 
@@ -52,8 +60,7 @@ def cut_finer(store: Store, folds: int, depth: int, least: int = CHUNKS_PER_FOLD
     layout = store.layout
     if not needs_cutting(layout, folds):
         return store
-    if layout.rows < least * folds:
-        raise UsageError(f"{layout.rows} rows are too few for {folds} folds", hint=f"at least {least} rows a fold")
+    check_rows(layout, folds, least)
     finer = MemoryStore(piece_bytes(layout, folds), name=store.name)
     with Stream(store, epoch_visits(layout, 0, 0, shuffled=False), depth=depth) as stream:
         for loaded in stream:

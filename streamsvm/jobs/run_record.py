@@ -371,7 +371,7 @@ def _list_reasons(
         j = int(one.columns[k])
         name, value = sources.name_of(int(sources.group[j])), sources.value_of(j)
         number = f"{one.values[k] + offsets.get(j, 0.0):.4g}"
-        is_one = one.values[k] == 1.0 and value
+        is_one = one.values[k] == sources.sign_of(j) and value
         text = f"{name}: {value}" if is_one else f"{name} {value} = {number}".replace("  ", " ")
         found.append((text, float(f"{contributions[k]:.4g}")))
     return found

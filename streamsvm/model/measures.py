@@ -43,6 +43,10 @@ LABELS, RANKS, PROBABILITIES, NUMBERS = "labels", "order of decision values", "p
 NO_BETTER = 0.99
 """A model whose error is at least this fraction of the error of always predicting the most frequent class is no better
 than that constant prediction."""
+UNBALANCED_SHARE = 0.75
+"""From this share of the most frequent class on, the error of a model can be small although it never finds the rest."""
+BETTER_COLUMNS = "Its columns may say little about the label; of a linear model, --kernel rbf may find what it cannot"
+"""What to do where classes are balanced and a model is no better than none."""
 COST = "cost"
 COST_FORM = "cost:fp=X,fn=Y"
 """The form in which users write the costs of the two kinds of error."""
@@ -136,6 +140,11 @@ def uninformative_error_notice(error: float, majority_error: float | None) -> st
     """Return a notice if an error is no better than that of always predicting the most frequent class, else None."""
     if majority_error is None or error < NO_BETTER * majority_error:
         return None
+    if 1.0 - majority_error < UNBALANCED_SHARE:
+        return (
+            f"the model is no better than one without columns: its error is {percent(error, 4)}, and that of always "
+            f"predicting the most frequent class is {percent(majority_error, 4)}. {BETTER_COLUMNS}"
+        )
     return (
         f"the error says nothing here: it is {percent(error, 4)}, and that of always predicting the most frequent class is "
         f"{percent(majority_error, 4)}. Choose by a measure that notices the rare class: --score average_precision, auc, f1 "

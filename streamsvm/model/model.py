@@ -313,7 +313,7 @@ class Model:
         import pandas as pd
 
         found, sources = self.explain(X), load_name(SOURCE_COLUMNS)(self)
-        columns, values = zip(*sources, strict=True) if sources else ((), ())
+        columns, values, signs = zip(*sources, strict=True) if sources else ((), (), ())
         frames = []
         for k, outcome in enumerate(found.outcomes):
             w = found.weights[k]
@@ -322,7 +322,7 @@ class Model:
                 "outcome": outcome,
                 "column": columns,
                 "value": values,
-                "coefficient": w,
+                "coefficient": w * signs,
                 "share": size / (size.sum() or 1.0),
             }
             frames.append(pd.DataFrame(table).sort_values("share", ascending=False, kind="stable"))

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 import numbers
+import re
 import tempfile
 import warnings
 from abc import ABC, abstractmethod
@@ -51,6 +52,7 @@ from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.kinds_of_rows import DASK, Shaped, is_frame, kind_of, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
+from streamsvm.registry import did_you_mean
 from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.machine import count_jobs
 from streamsvm.sklearn.rows import PARAMETER_NAMES, StreamRows, as_value_errors, balance_classes, check_rows
@@ -64,6 +66,10 @@ SYNONYM = "synonym"
 """Key in the metadata of a field that is another name of a parameter: the name of that parameter."""
 NO_MISSING = "error"
 """The value of ``missing`` for which missing values are an error."""
+WITH_RESUME = re.compile(r", (or|with) --resume\b")
+"""The advice to resume a fit, in warnings."""
+INSTEAD = {"tol": "tolerance", "max_iter": "max_passes", "alpha": "C", "penalty": "l1"}
+"""Words of other estimators, and the parameters that stand nearest to them here."""
 OWN_FRAMES = {"streamsvm", "sklearn", "contextlib"}
 """Packages whose stack frames lie between the user's call of ``fit`` and a warning."""
 KernelName: TypeAlias = Literal["linear", "rbf", "laplacian", "polynomial", "sigmoid"]
@@ -140,6 +146,14 @@ class Parameters(BaseEstimator):
         def set_params(self, **params: Any) -> Self:
             """Set parameters by name."""
             raise NotImplementedError
+
+    def __new__(cls, *args: Any, **given: Any) -> Self:  # noqa: ARG004 (of the signature of __init__)
+        names = {one.name for one in fields(cls)}
+        for name in given.keys() - names:
+            nearest = INSTEAD.get(name)
+            hint = f"; perhaps {nearest}=" if nearest in names else did_you_mean(name, names)
+            raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}")
+        return super().__new__(cls)
 
     def _stated(self, name: str) -> Any:
         """Return the value of a parameter, which may be set under its other name. Raises ValueError if both are set to different values."""
@@ -300,6 +314,7 @@ def warn_caller(text: str, category: type[Warning] = ConvergenceWarning) -> None
     frame, level = inspect.currentframe(), 0
     while frame is not None and frame.f_globals.get("__name__", "").partition(".")[0] in OWN_FRAMES:
         frame, level = frame.f_back, level + 1
+    text = WITH_RESUME.sub("", text)  # which estimators cannot
     warnings.warn(to_python(text, "fit", PARAMETER_NAMES), category, stacklevel=level + 1)
 
 

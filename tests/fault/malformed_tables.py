@@ -28,7 +28,7 @@ class Malformed(NamedTuple):
     options: str = "--label y"
     """What the command is given beside the file."""
     cure: str = "hint"
-    """'hint': every option that the hint names makes the command work; 'one': at least one of them does; 's/OLD/NEW/': the
+    """'hint': every option that the hint names makes the command work; 'one': at least one of them does; 'all': all together do; 's/OLD/NEW/': the
     command with other words; 'none': the hint names nothing to do by command; else a command for a shell that makes the
     file NEW of FILE, and options after '&&'."""
     name: str = "t.csv"
@@ -161,13 +161,13 @@ MALFORMED: dict[str, Malformed] = {
         "E-ENCODING",
         "0xE9",
         "--label y --categorical b",
-        cure="iconv -f LATIN1 -t UTF-8 FILE > NEW",
+        cure="hint",
     ),
     "UTF-16": Malformed(
         raw(("\n".join(GOOD) + "\n").encode("utf-16")),
         "E-ENCODING",
         "UTF-16",
-        cure="iconv -f UTF-16 -t UTF-8 FILE > NEW",
+        cure="all",
     ),
     "old Mac line ends": Malformed(lines(GOOD, "\r"), "E-PARSE", "CR alone", cure="tr '\\r' '\\n' < FILE > NEW"),
     "a NUL byte": Malformed(changed(9, "1,2\0,3"), "E-PARSE", "line 10", cure="none"),

@@ -528,3 +528,74 @@ def test_numbers_to_predict_are_read_as_they_are_written_and_have_a_loss_of_thei
     priced = sv.fit(money, y="price", task="regression").evaluation
     assert priced is not None
     assert (priced.evaluation.R2 or 0) > 0.9
+
+
+def test_columns_that_alone_predict_the_label_are_told(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    n, paid = 800, rng.random(800) < 0.4
+    rows = {"amount": rng.normal(size=n) + paid, "status": np.where(paid, "paid", rng.choice(["late", "open"], n))}
+    rows["closed"] = np.where(paid, "", "2020-01-07")  # missing in rows of one class alone
+    rows["share"] = np.where(paid, 5.0, 3.0) + rng.random(n)
+    table = pd.DataFrame(rows | {"y": np.where(paid, "yes", "no")})
+    options: dict[str, Any] = {"label": "y", "report": "none", "missing": "indicator"}
+    (told,) = [line for line in sv.fit(table, **options).notices if "almost perfectly" in line]
+    assert all(f"'{name}' (100 % right)" in told for name in ("status", "closed", "share"))
+    assert "'amount'" not in told
+    honest = table.assign(share=rng.random(n), closed="2020-01-07", status=rng.choice(["late", "open"], n))
+    assert not [line for line in sv.fit(honest, **options).notices if "almost perfectly" in line]
+    price = table.assign(y=3.0 * table["amount"] + 7.0)
+    told_of_price = sv.fit(price, **options, task="regression").notices
+    assert any("'amount' (proportional to it)" in line for line in told_of_price)
+
+
+def test_model_no_better_than_none_of_balanced_classes_is_told_as_such(tmp_path: Path) -> None:
+    rng = np.random.default_rng(1)
+    for rare, told in ((0.5, "no better than one without columns"), (0.1, "the accuracy says nothing here")):
+        table = pd.DataFrame({"x": rng.normal(size=1500), "y": rng.random(1500) < rare})
+        notices = sv.fit(table, label="y", report="none").notices
+        assert [told in line for line in notices if "always predicting" in line] == [True], notices
+
+
+def test_hashed_values_have_their_names_in_coefficients(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    town = np.where(rng.random(3000) < 0.3, "rome", rng.choice([f"town {k}" for k in range(300)], 3000))
+    zone = rng.choice(["A", "B"], 3000)
+    label = (town == "rome") | (rng.random(3000) < np.where(zone == "A", 0.4, 0.1))
+    table = pd.DataFrame({"town": town, "zone": zone, "y": label})
+    for source in (table, tmp_path / "t.csv"):
+        table.to_csv(tmp_path / "t.csv", index=False)
+        model = sv.fit(source, label="y", column="zone=hash", report="none", test_fraction=0).model
+        effects = model.coefficients().set_index("value")["coefficient"]
+        assert effects["town rome"] > 0.5
+        assert effects["zone A"] > effects["zone B"]
+
+
+def test_text_in_another_encoding_is_read_with_its_name(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    table = pd.DataFrame({"name": rng.choice(["Müller", "Café", "Zoë"], 500), "x": rng.normal(size=500)})
+    table["y"] = table["name"] == "Zoë"
+    expected = sv.fit(table, label="y", report="none").model
+    for encoding in ("latin-1", "cp1252", "utf-16"):
+        path = tmp_path / f"{encoding}.csv"
+        table.to_csv(path, index=False, encoding=encoding)
+        model = sv.fit(path, label="y", encoding=encoding, format="csv", report="none").model
+        assert list(model.coefficients()["value"]) == list(expected.coefficients()["value"])
+        assert sv.evaluate(model, path).evaluation.rows == 500  # read as the rows that the model was trained on
+    refused = run("ingest", tmp_path / "latin-1.csv", tmp_path / "s.zarr", "--label", "y")
+    assert "--encoding latin-1" in refused.output
+    assert run("ingest", tmp_path / "latin-1.csv", tmp_path / "s.zarr", "--label", "y", "--encoding", "x").exit_code
+
+
+def test_refused_search_and_fit_leave_nothing_behind(table: Path, tmp_path: Path) -> None:
+    store = tmp_path / "s.zarr"
+    sv.ingest(table, store, label="left", chunk="4KiB", missing="mean", on_bad_line="skip", missing_label="skip")
+    before = sorted(tmp_path.iterdir())
+    refused = run("tune", store, tmp_path / "search", "--folds", 1000)
+    assert "--folds 74 at most" in refused.output
+    refused = run("fit", store, tmp_path / "m.ssvm", "--validation", 0.2, "--dual", tmp_path / "a.npy")
+    assert "leave out one of the two" in refused.output
+    assert sorted(tmp_path.iterdir()) == before
+    for overwrite in ((), ("--overwrite",)):
+        assert run("fit", store, tmp_path / "m.ssvm", *overwrite).exit_code == 0
+    log = (tmp_path / "m.ssvm.run" / "events.jsonl").read_text().splitlines()
+    assert [json.loads(line)["event"] for line in log].count("began") == 1

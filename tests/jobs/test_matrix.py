@@ -60,6 +60,7 @@ EXPECTED = {
 """The code of the error for each kind and fault; all else is stored."""
 SOURCES = ("csv", "jsonl", "parquet", "pandas", "polars", "arrow")
 FILES = ("csv", "jsonl", "parquet")
+STRICT_COMMANDS = ("ingest", "fit", "predict", "evaluate")
 CELLS = [(name, fault) for name, (_, _, faults) in VALUES.items() for fault in faults]
 COLUMNS = [f"{name}={kind}" for name, (kind, _, _) in VALUES.items()]
 SMALL: dict[str, Any] = {"column": COLUMNS, "label": "y", "hash_bits": 4, "text_bits": 6}
@@ -181,7 +182,7 @@ def test_matrix_of_faults_is_described_as_it_is_refused(source: str, skip: tuple
 @pytest.mark.parametrize("name", VALUES)
 def test_matrix_of_faults_is_refused_with_row_column_and_code(name: str, tmp_path: Path, model: Path) -> None:
     """Each fault is refused alike by every command; sources and commands take turns."""
-    turns = islice(cycle(product(SOURCES, ("ingest", "evaluate"))), 5 * list(VALUES).index(name), None)
+    turns = islice(cycle(product(SOURCES, STRICT_COMMANDS)), 5 * list(VALUES).index(name), None)
     for fault in VALUES[name][2]:
         columns = make_columns([("category", "unseen"), (name, fault), ("category", "unseen")])
         columns["category"] = [
@@ -193,6 +194,11 @@ def test_matrix_of_faults_is_refused_with_row_column_and_code(name: str, tmp_pat
         try:
             if command == "ingest":
                 sv.ingest(table, tmp_path / "s.zarr", overwrite=True, **SMALL)
+            elif command == "fit":
+                strict = {"missing": "error", "on_bad_line": "error", "test_fraction": 0, "report": "none"}
+                sv.fit(table, tmp_path / "f.ssvm", overwrite=True, **SMALL, **strict)
+            elif command == "predict":
+                sv.predict(model, table, tmp_path / "p.csv", overwrite=True)
             else:
                 sv.evaluate(model, table, label="y")
         except DataError as error:

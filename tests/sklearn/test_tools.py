@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import warnings
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, get_args
@@ -244,3 +245,14 @@ def test_sklearn_fitted_estimators_are_of_the_types_that_are_named_for_skops() -
         found = io.loads(saved, trusted=TRUSTED_TYPES)
         answer = "transform" if isinstance(made, StreamNystroem) else "predict_proba"
         assert np.array_equal(getattr(found, answer)(X), getattr(made, answer)(X))
+
+
+def test_estimator_words_are_those_of_estimators() -> None:
+    with pytest.raises(TypeError, match="StreamSVC has no parameter 'tol'; perhaps tolerance="):
+        StreamSVC(tol=1e-3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match="did you mean 'landmarks'"):
+        StreamSVC(landmark=3)  # type: ignore[call-arg]
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        base.warn_caller("not certified; next: a larger --time-limit, or --resume")
+    assert [str(one.message) for one in told] == ["not certified; next: a larger 'time_limit'"]

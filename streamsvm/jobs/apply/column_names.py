@@ -28,12 +28,15 @@ def column_names(model: Model) -> tuple[str, ...]:
     return tuple(map(name_of, range(model.columns)))
 
 
-def source_columns(model: Model) -> list[tuple[str, str]]:
-    """Return, for each of the model's d columns, the source column of the table and the value it stands for:
-    ('city', 'rome'), ('age', ''), ('age', 'missing').
+def source_columns(model: Model) -> list[tuple[str, str, float]]:
+    """Return, for each of the model's d columns, the source column of the table, the value it stands for, and the sign
+    with which it does: ('city', 'rome', 1.0), ('age', '', 1.0), ('age', 'missing', 1.0).
     """
     sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
-    return [(sources.name_of(group), sources.value_of(j)) for j, group in enumerate(sources.group.tolist())]
+    return [
+        (sources.name_of(group), sources.value_of(j), sources.sign_of(j))
+        for j, group in enumerate(sources.group.tolist())
+    ]
 
 
 def table_columns(model: Model) -> list[str]:
@@ -96,6 +99,8 @@ class SourceColumns(NamedTuple):
     """Ranges [start, stop) of columns of which at most one is 1 in a row."""
     marks: Mapping[int, int] = MappingProxyType({})
     """The column of numbers to which each indicator column of missing values belongs."""
+    sign_of: Callable[[int], float] = lambda _: 1.0
+    """Returns the number by which a column's value is multiplied in rows; -1 for a value whose hash is negative."""
 
 
 def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, columns: int) -> SourceColumns:
@@ -123,6 +128,7 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
         if column.kind in (CATEGORY, *CALENDAR):
             one_hot.append((start, start + column.width))
         start += column.width
+    first_hashed = start
     if start < schema.width:
         hashed_names = " or ".join(column.name for column in schema.columns if column.kind == HASHED)
         numbers[hashed_names] = len(kinds)
@@ -131,15 +137,26 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
     group[schema.width :] = group[np.array(marked, np.int64)]
     titles, feature_name, width = list(numbers), schema.feature_namer(), schema.width
 
+    negative = tuple(f"-{column.name}=" for column in schema.columns if column.kind == HASHED)
+
+    def sign_of(j: int) -> float:
+        return -1.0 if first_hashed <= j < width and feature_name(j).startswith(negative) else 1.0
+
     def value_of(j: int) -> str:
         if j >= width:
             return "missing"
-        name = feature_name(j).removeprefix(titles[group[j]])
+        name = feature_name(j).removeprefix("-" if sign_of(j) < 0 else "").removeprefix(titles[group[j]])
         if name.startswith("="):  # a category, which may begin with any character
             return name[1:]
         return name.removeprefix(".").removeprefix(", ").replace("=", " ", 1)
 
     number_kinds = dict.fromkeys(SINGLE, "number")
     return SourceColumns(
-        group, titles.__getitem__, lambda g: number_kinds.get(kinds[g], kinds[g]), value_of, tuple(one_hot), marks
+        group,
+        titles.__getitem__,
+        lambda g: number_kinds.get(kinds[g], kinds[g]),
+        value_of,
+        tuple(one_hot),
+        marks,
+        sign_of,
     )

@@ -56,6 +56,7 @@ from streamsvm.jobs.apply.rows import (
 from streamsvm.jobs.run_record import evaluation_folder, record_evaluation
 from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.model import Model
+from streamsvm.model.measures import BETTER_COLUMNS, UNBALANCED_SHARE
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
@@ -181,8 +182,10 @@ def _majority_class_notice(accumulator: Accumulator) -> list[str]:
     most = int(actual.argmax())
     if (actual > 0).sum() < 2 or right > actual[most]:
         return []
-    share = percent(int(actual[most]) / accumulator.rows, 4)
-    always = f"always predicting {quote(accumulator.truths[most])} is right about {share} of the rows"
+    share = int(actual[most]) / accumulator.rows
+    always = f"always predicting {quote(accumulator.truths[most])} is right about {percent(share, 4)} of the rows"
+    if share < UNBALANCED_SHARE:
+        return [f"the model is no better than one without columns: {always}. {BETTER_COLUMNS}"]
     advice = (
         "Look at the figures of the rare class, and choose C by one: fit --validation 0.2 --score average_precision"
     )

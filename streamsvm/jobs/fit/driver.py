@@ -83,6 +83,7 @@ from streamsvm.jobs.fit.fallback import (
     plan_fallback,
     plan_float64_fallback,
 )
+from streamsvm.jobs.fit.label_leaks import label_leak_notice
 from streamsvm.jobs.fit.notices import (
     explain_missing_certificate,
     ineffective_settings,
@@ -114,6 +115,7 @@ from streamsvm.jobs.fit.resume import (
     read_finished_run,
 )
 from streamsvm.jobs.fit.validate import (
+    check_validation,
     edge_of_C_notice,
     find_best_C,
     majority_class_notice,
@@ -336,6 +338,7 @@ def _plan_and_fit(
             report(done_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
+    check_validation(job, plan)
     plan.memory.check(plan.remedy)
     context = replace(context, notices=lost_checkpoint_notice(job, store, plan.costs, checkpoint=bool(saved)))
     held_out_path = job.validation if isinstance(job.validation, str) else None
@@ -353,6 +356,8 @@ def _fit_planned(context: FitContext) -> FitResult:
     assert context.checkpoints is not None
     with ExitStack() as stack:
         compiled, watch = CLOCK.seconds(), stack.enter_context(PeakWatch())
+        if job.overwrite and not context.saved:
+            (context.run / EVENTS).unlink(missing_ok=True)  # else the log of this run follows that of the one before
         first_event = {"command": context.command(), "resumed": bool(context.saved)}
         record = stack.enter_context(run_log(context.report, context.run / EVENTS, first_event))
         context = replace(context, report=record)
@@ -717,6 +722,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *context.notices,
         *memory_notices(plan),
         *([notice] if (notice := store.facts.get("notice")) else []),
+        *([] if job.one_class else label_leak_notice(store)),
         *scale_notice(job, store),
         *offset_notice(plan, store),
         *unscaled_notice(job, store),

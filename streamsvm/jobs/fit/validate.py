@@ -204,14 +204,19 @@ class HeldOutValidation:
         return replace(plan, solver=evaluation), evaluated
 
 
+def check_validation(job: FitJob, plan: Plan) -> None:
+    """Raise UsageError for a fit with --validation that cannot choose a pass by held-out rows."""
+    if job.validation is not None and (not plan.solver.has_candidates or job.dual):
+        raise _make_refusal(job, plan)
+
+
 def make_validation(
     job: FitJob, plan: Plan, held_out: Store | None, report: Report, executor: Executor | None
 ) -> HeldOutValidation | None:
     """Return the validation of a fit; None without --validation. Raises UsageError and the errors of ``open_store``."""
     if job.validation is None:
         return None
-    if not plan.solver.has_candidates or job.dual:
-        raise _make_refusal(job, plan)
+    check_validation(job, plan)
     if held_out is None:
         rows = open_validation_rows(job, plan)
     else:

@@ -513,6 +513,7 @@ def check_both_kinds(job: TuneJob, layout: Layout) -> None:
 def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: TuneFilesJob | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
+    folding.check_rows(store.layout, job.folds)  # before the folder is made
     original, job = job, choose_search_sampling(job, store)
     sampled_uniformly = original.sampling != job.sampling == UNIFORM and not job.one_class
     key = digest_search(job, store)

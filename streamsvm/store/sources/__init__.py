@@ -142,7 +142,7 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
         from streamsvm.store.sources.csv_dialect import detect_dialect
         from streamsvm.store.sources.csv_parsing import read_head
 
-        names: Sequence[str] = detect_dialect(str(path), read_head(path), options).names
+        names: Sequence[str] = detect_dialect(str(path), read_head(path, charset=options.charset), options).names
     elif form == "jsonl":
         from streamsvm.store.sources.json_lines import first_keys
 

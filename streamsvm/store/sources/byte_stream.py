@@ -8,6 +8,7 @@ because a source is read more than once.
 from __future__ import annotations
 
 import bz2
+import codecs
 import hashlib
 import lzma
 import sys
@@ -127,12 +128,14 @@ class Input:
     Raises MissingError, StorageError, and DataError E-TRUNCATED or E-CRC if compressed data end early or are damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, charset: str | None = None) -> None:
+        """``charset``: the encoding of text that is not UTF-8; ``read`` returns it as UTF-8."""
         self.path = path
         self.name = str(path)
         self.position = 0
         """Bytes of content returned so far."""
         self.closed = False
+        self._decoder = None if charset is None else codecs.getincrementaldecoder(charset)()
         self._hash = hashlib.sha256()
         self._raw = _open_raw(path)
         self.size = path.stat().st_size
@@ -166,10 +169,24 @@ class Input:
             pieces.append(piece)
             wanted -= len(piece)
         content = b"".join(pieces)
+        if self._decoder is not None:
+            content = self._to_utf8(content, final=not content)
+            if pieces and not content:
+                return self.read(size)  # nothing of it is a whole character yet
         self.position += len(content)
         if content:
             self._check_line_ends(content)
         return content
+
+    def _to_utf8(self, content: bytes, *, final: bool) -> bytes:
+        assert self._decoder is not None
+        try:
+            return self._decoder.decode(content, final).encode()
+        except UnicodeError as error:
+            message = f"{self.name} is not text in the encoding it is read in: {error}"
+            raise DataError(
+                message, code="E-ENCODING", hint="pass the one it was written in with --encoding"
+            ) from error
 
     def _check_line_ends(self, content: bytes) -> None:
         """Set ``mixed_line_ends`` if the next piece of content shows it."""
@@ -334,6 +351,7 @@ BLOCK = 1 << 20
 """Bytes of text read at a time, few enough that text and rows stay in the processor's cache during parsing."""
 LINE_LIMIT = 64 << 20
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+CHARSET_HINT = "pass the encoding it was written in, perhaps --encoding latin-1 or cp1252"
 UTF16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 MIXED_LINE_ENDS = "files whose lines end with LF and with CRLF"
 SEVERAL_MEMBERS = (
@@ -345,7 +363,7 @@ HINT_NO_NEWLINE = "compare the file's size with the original's; if it is complet
 def check_encoding(name: str, head: bytes) -> bytes:
     """Return the first bytes without a UTF-8 byte order mark. Raises DataError E-ENCODING for UTF-16."""
     if head.startswith(UTF16_MARKS):
-        raise DataError(f"{name} is UTF-16 text", code="E-ENCODING", hint="convert it: iconv -f UTF-16 -t UTF-8")
+        raise DataError(f"{name} is UTF-16 text", code="E-ENCODING", hint="pass --encoding utf-16 --format csv")
     return head.removeprefix(BYTE_ORDER_MARK)
 
 

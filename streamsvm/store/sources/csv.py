@@ -76,7 +76,7 @@ class CSVSource(TableSource):
             "delimiter": first.delimiter,
             "multiline": self._multiline,
         }
-        for name in ("skip_lines", "comment"):
+        for name in ("skip_lines", "comment", "charset"):
             if (value := getattr(self._options, name)) is not None:
                 options[name] = value
         if self._options.missing_words:
@@ -95,7 +95,9 @@ class CSVSource(TableSource):
         """
         if path != self._paths[0]:
             first = self._head.dialect
-            dialect = self._with_recorded_names(detect_dialect(str(path), read_head(path), self._options))
+            dialect = self._with_recorded_names(
+                detect_dialect(str(path), read_head(path, charset=self._options.charset), self._options)
+            )
             return first if dialect == first else dialect
         content = self._read_first_head(path)
         dialect = self._with_recorded_names(detect_dialect(str(path), content, self._options))
@@ -108,7 +110,9 @@ class CSVSource(TableSource):
         return dialect
 
     def _read_first_head(self, path: Path) -> bytes:
-        content = read_head(path, multiline=self._multiline).removeprefix(BYTE_ORDER_MARK)
+        content = read_head(path, multiline=self._multiline, charset=self._options.charset).removeprefix(
+            BYTE_ORDER_MARK
+        )
         return without_comments(content, self._options.comment)
 
     def _with_recorded_names(self, dialect: Dialect) -> Dialect:
@@ -134,7 +138,7 @@ class CSVSource(TableSource):
         recorded = (self._options.skip_lines or 0) if self._options.encoding is not None else 0
         for other in self._paths[1:FILES_SAMPLED] if self._options.encoding is None else ():
             if self._head.has_empty_column() and self._dialects[other] is self._head.dialect:
-                self._head = self._head.append_lines(read_head(other))
+                self._head = self._head.append_lines(read_head(other, charset=self._options.charset))
         if skipped := sum(dialect.comments + recorded for dialect in self._dialects.values()):
             self.notices["comment lines, or others that are not of the table, were skipped above it"] = skipped
 
@@ -231,7 +235,7 @@ class CSVSource(TableSource):
         }
         converting = group_conversions(columns, kinds, self._options.words)
         parsing = parsing_options(self._dialects[path], BLOCK, multiline=self._multiline)
-        with Input(path) as stream:
+        with Input(path, self._options.charset) as stream:
             file.compression = stream.compression
             in_this_thread = stream.size <= BLOCK or len(columns) > GROUP  # one block, or blocks whose tables are large
             in_parallel = not in_this_thread and len(columns) <= NARROW
@@ -292,7 +296,7 @@ class CSVSource(TableSource):
     def _find_fault(self, path: Path, expected: ExpectedColumns, rows: int = 0) -> DataError | None:
         """Return the error for the first bad line after ``rows`` good rows; None if no line is bad."""
         options = self._options
-        with Input(path) as stream:
+        with Input(path, self._options.charset) as stream:
             try:
                 expected = expected._replace(comment=options.comment)
                 dialect, last_line = self._dialects[path], options.allow_no_final_newline

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.byte_stream import HINT_NO_NEWLINE, check_encoding, check_line_length
+from streamsvm.store.sources.byte_stream import CHARSET_HINT, HINT_NO_NEWLINE, check_encoding, check_line_length
 from streamsvm.store.sources.options import SourceOptions
 
 COMMENT_MARKS = ("#", "%", "|", "//")
@@ -178,7 +178,7 @@ def decode_line(line: bytes, where: str) -> str:
         text = line.decode("utf-8")
     except UnicodeDecodeError as error:
         message = f"{where}: byte 0x{line[error.start]:02X} at column {error.start + 1} is not UTF-8"
-        raise DataError(message, code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8") from error
+        raise DataError(message, code="E-ENCODING", hint=CHARSET_HINT) from error
     if "\0" in text:
         raise DataError(f"{where}: a NUL byte", code="E-PARSE", hint="the file is damaged or is not text")
     return text

@@ -171,13 +171,13 @@ BYTES_PER_COLUMN = 256
 """The least bytes of a block per column, so that the cost of a block and a column is shared by tens of rows."""
 
 
-def read_head(path: Path, *, multiline: bool = False) -> bytes:
+def read_head(path: Path, *, multiline: bool = False, charset: str | None = None) -> bytes:
     """Return the first bytes of a file, with at least one whole line unless it is too long.
 
     ``multiline``: whether values in quotes may hold line feeds; the head then has at least two whole rows. Raises what
     ``Input`` raises.
     """
-    with Input(path) as stream:
+    with Input(path, charset) as stream:
         pieces = [stream.read(HEAD)]
         if pieces[0].startswith(UTF16_MARKS):
             return pieces[0]

@@ -157,7 +157,7 @@ class JSONLinesSource(TableSource):
         label, weight = (
             name if name in table.column_names else None for name in (full_schema.label, full_schema.weight)
         )
-        schema = Schema(tuple(columns), label, weight)
+        schema = Schema(tuple(columns), label, weight, documents=full_schema.documents)
         suspect = unreadable_rows(table, columns, words, missing=missing)
         if schema.label is not None and self._options.missing_label != "skip":
             suspect |= table.column(schema.label).is_null().to_numpy()

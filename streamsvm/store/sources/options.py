@@ -33,6 +33,15 @@ def bad_share(text: str) -> float:
     return share
 
 
+def check_charset(name: str) -> None:
+    """Raise UsageError for a name that is no encoding of text."""
+    try:
+        " ".encode(name)
+    except (LookupError, UnicodeError):
+        hint = "write it as latin-1, cp1252, utf-16, shift-jis or another name that Python knows"
+        raise UsageError(f"--encoding {name!r} is no encoding of text", hint=hint) from None
+
+
 FormatName = Annotated[
     str,
     Option(
@@ -55,6 +64,14 @@ SKIP_LINES = Option(
     "reading",
     bounds=Bounds(least=0),
     default="comment lines (#, %, |, //)",
+    formats=CSV,
+)
+CHARSET = Option(
+    "CSV: the encoding of the text, such as latin-1, cp1252 or utf-16 (with --format csv), if it is not UTF-8.",
+    "reading",
+    flag="encoding",
+    metavar="NAME",
+    default="utf-8",
     formats=CSV,
 )
 COMMENT = Option("CSV: what comment lines begin with, wherever they are.", "reading", metavar="MARK", formats=CSV)
@@ -231,6 +248,7 @@ class ReadOptions(TextEndOptions):
     multiline: Annotated[bool | None, MULTILINE] = False
     skip_lines: Annotated[int | None, SKIP_LINES] = None
     comment: Annotated[str | None, COMMENT] = None
+    charset: Annotated[str | None, CHARSET] = None
     index_base: Annotated[
         int | None,
         Option(
@@ -270,6 +288,8 @@ class ReadOptions(TextEndOptions):
         if self.delimiter is not None and len(self.delimiter) != 1:
             raise UsageError(f"--delimiter must be one character, not {self.delimiter!r}")
         bad_share(self.max_bad)
+        if self.charset is not None:
+            check_charset(self.charset)
 
 
 @option_group
@@ -287,6 +307,7 @@ class NewRowOptions(TextEndOptions):
     multiline: Annotated[bool | None, _as_recorded(MULTILINE)] = None
     skip_lines: Annotated[int | None, _as_recorded(SKIP_LINES)] = None
     comment: Annotated[str | None, _as_recorded(COMMENT)] = None
+    charset: Annotated[str | None, _as_recorded(CHARSET)] = None
     ignore_qid: Annotated[bool | None, _as_recorded(IGNORE_QID)] = None
     sort: Annotated[bool | None, _as_recorded(SORT)] = None
     on_duplicate: Annotated[str | None, _as_recorded(ON_DUPLICATE)] = None

@@ -6,6 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 from streamsvm.aliases import JsonMapping, JsonObject
@@ -31,6 +32,8 @@ OTHER = "(other)"
 """The name of the feature column of the rare values of a category, and of values that first occur in other files."""
 WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 CALENDAR = {"month": tuple(map(str, range(1, 13))), "weekday": WEEKDAYS, "hour": tuple(map(str, range(24)))}
+MAX_NAMED_VALUES, MAX_NAME_LENGTH = 200, 80
+"""Values of a hashed column that the schema keeps as names, the most frequent ones, and characters of such a value."""
 FEW_VALUES = 200
 """The most distinct values of a column of text that is encoded one-hot automatically; with more it is hashed."""
 HASH_BITS = 14
@@ -73,6 +76,8 @@ class Column:
     """The exponent of the number of feature columns of text; 0 for other kinds."""
     size: int = 0
     """The numbers of each vector of a column of vectors; 0 for other kinds."""
+    frequent: tuple[str, ...] = ()
+    """Of a hashed column, the most frequent values of the rows that were counted, by which its feature columns are named."""
 
     @property
     def width(self) -> int:
@@ -167,14 +172,33 @@ class Schema:
         """
         starts = list(accumulate((column.width for column in self.columns), initial=0))
         hashed = " or ".join(column.name for column in self.columns if column.kind == HASHED)
+        frequent = self._names_of_hashes()
 
         def name_of(number: int) -> str:
             k = bisect_right(starts, number) - 1
             if k == len(self.columns):
-                return f"{hashed}, hash {number - starts[k]}"
+                return frequent.get(number - starts[k]) or f"{hashed}, hash {number - starts[k]}"
             return self.columns[k].name_feature(number - starts[k])
 
         return name_of
+
+    def _names_of_hashes(self) -> dict[int, str]:
+        """Return the names of the feature columns to which frequent values of hashed columns are hashed: 'city=rome', or
+        '-city=rome' if the sign of the hash is negative. Columns that hold values of both signs have no name.
+        """
+        from streamsvm.store.sources.text_features import hash_place_and_sign
+
+        found: dict[int, list[str]] = {}
+        signs: dict[int, set[int]] = {}
+        for column in self.columns:
+            first = f"{column.name}="  # of several values of one column the others are named by the value alone
+            for value in column.frequent:
+                place, sign = hash_place_and_sign(column.name, value, self.hash_bits)
+                names = found.setdefault(place, [])
+                names.append(value if any(name.startswith(first) for name in names) else first + value)
+                signs.setdefault(place, set()).add(sign)
+        marks = {place: "-" if of_place == {-1} else "" for place, of_place in signs.items() if len(of_place) == 1}
+        return {place: mark + " or ".join(found[place]) for place, mark in marks.items()}
 
     @property
     def indicators(self) -> list[list[int]]:
@@ -219,11 +243,17 @@ class Schema:
         """The columns of each cross, by its name."""
         return {c.name: c.parts for c in self.columns if c.parts}
 
-    def complete(self, census: TableCensus, options: SourceOptions) -> Schema:
+    def complete(
+        self,
+        census: TableCensus,
+        options: SourceOptions,
+        first_values: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+    ) -> Schema:
         """Return the schema with the distinct values of its categories.
 
         A category that was inferred is hashed if it has many values, and left out if almost every row has a different
-        one.
+        one. ``first_values``: the most frequent values in the first rows, by column; hashed columns that are not counted
+        are named by these.
         """
         columns: list[Column] = []
         dropped = list(self.dropped)
@@ -234,9 +264,13 @@ class Schema:
             elif column.unasked and values.unique:
                 dropped.append(column.name)
             elif column.unasked and len(values.counts) > FEW_VALUES:
-                columns.append(replace(column, kind=HASHED))
+                columns.append(replace(column, kind=HASHED, frequent=most_frequent(values.counts)))
             else:
                 columns.append(replace(column, values=values.values(options.min_count)))
+        columns = [
+            replace(c, frequent=first_values.get(c.name, ())) if c.kind == HASHED and not c.frequent else c
+            for c in columns
+        ]
         bits = (options.hash_bits or HASH_BITS) if any(c.kind == HASHED for c in columns) else 0
         return replace(self, columns=tuple(columns), dropped=tuple(dropped), hash_bits=bits, documents=census.documents)
 
@@ -285,7 +319,13 @@ class Schema:
 
 def _column_json(column: Column) -> JsonObject:
     always = {"name": column.name, "kind": column.kind, "values": list(column.values), "form": column.form}
-    optional = {"parts": list(column.parts), "text_bits": column.text_bits, "zone": column.zone, "size": column.size}
+    optional = {
+        "parts": list(column.parts),
+        "text_bits": column.text_bits,
+        "zone": column.zone,
+        "size": column.size,
+        "frequent": list(column.frequent),
+    }
     return always | {name: value for name, value in optional.items() if value}
 
 
@@ -315,7 +355,14 @@ def _column_from(recorded: JsonMapping) -> Column:
         zone=recorded.get("zone", ""),
         text_bits=recorded.get("text_bits", 0),
         size=recorded.get("size", 0),
+        frequent=tuple(recorded.get("frequent", ())),
     )
+
+
+def most_frequent(counts: Mapping[str, int]) -> tuple[str, ...]:
+    """Return the most frequent values of a hashed column that may name its feature columns, the most frequent first."""
+    short = [value for value in counts if len(value) <= MAX_NAME_LENGTH]
+    return tuple(sorted(short, key=lambda value: (-counts[value], value))[:MAX_NAMED_VALUES])
 
 
 def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:

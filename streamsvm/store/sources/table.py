@@ -37,7 +37,7 @@ from streamsvm.store.sources.schema_inference import (
     stated_columns,
 )
 from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
-from streamsvm.store.sources.value_counts import new_census, note_similar_values
+from streamsvm.store.sources.value_counts import count_first_values, new_census, note_similar_values
 from streamsvm.store.sources.vectors import first_size, is_vector_type, vector_size
 from streamsvm.types import Batch
 
@@ -227,7 +227,7 @@ class TableSource(BaseSource):
                 for path, batch in batches:
                     census.count(with_crosses(batch, planned.crosses), str(path))
         census.close()
-        schema = planned.complete(census, options)
+        schema = planned.complete(census, options, count_first_values(planned, samples))
         if not schema.width:
             dropped = ", ".join(quote(name) for name in types if name in schema.dropped) or "the others are empty"
             message = f"{first} has no column but the label from which anything can be learned ({dropped})"

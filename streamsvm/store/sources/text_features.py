@@ -207,6 +207,12 @@ def text_hash(column: str, text: str) -> int:
     return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
 
 
+def hash_place_and_sign(column: str, text: str, bits: int) -> tuple[int, int]:
+    """Return to which of the 2^``bits`` columns that hashed columns share a text is hashed, and with which sign."""
+    code = text_hash(column, text.strip())
+    return code & ((1 << bits) - 1), -1 if code >> 63 else 1
+
+
 def distinct_texts(values: Arrow) -> tuple[Arrow, NDArray[np.int64]]:
     """Return the distinct texts of a column, and the index of the text of each row (n,) int64, -1 for null and NaN."""
     encoded = values if pa.types.is_dictionary(values.type) else to_text(null_out_nan(values)).dictionary_encode()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow as pa
 from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.store.format.labels import similar_texts
 from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_canonical_text
-from streamsvm.store.sources.schema import CATEGORY, OTHER, TEXT, Column, Schema, shell_word
+from streamsvm.store.sources.schema import CATEGORY, HASHED, OTHER, TEXT, Column, Schema, most_frequent, shell_word
 from streamsvm.store.sources.text_features import DocumentCounts, distinct_texts, terms_of
 
 TEXT_BYTES = 40
@@ -96,6 +97,18 @@ def note_similar_values(schema: Schema, notices: dict[str, int]) -> None:
         if column.kind == CATEGORY and not column.parts and (similar := similar_texts(column.values)):
             shown = ", ".join(quote(text, 24) for text in similar[:6])
             notices[f"values of {quote(column.name)} differ by case or blanks only: {shown}"] = len(similar)
+
+
+def count_first_values(schema: Schema, samples: Mapping[str, Arrow]) -> dict[str, tuple[str, ...]]:
+    """Return the most frequent values of hashed columns in the first rows, by column; of a cross none."""
+    found = {}
+    for column in schema.columns:
+        if column.kind == HASHED and not column.parts and column.name in samples:
+            counted = null_out_nan(samples[column.name]).drop_null().value_counts()
+            texts = to_canonical_text(counted.field("values")).to_pylist()
+            counts = dict(zip(texts, counted.field("counts").to_pylist(), strict=True))
+            found[column.name] = most_frequent(counts)
+    return found
 
 
 def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
