@@ -195,7 +195,12 @@ def test_matrix_of_faults_is_refused_with_row_column_and_code(name: str, tmp_pat
             if command == "ingest":
                 sv.ingest(table, tmp_path / "s.zarr", overwrite=True, **SMALL)
             elif command == "fit":
-                strict = {"missing": "error", "on_bad_line": "error", "test_fraction": 0, "report": "none"}
+                strict: dict[str, Any] = {
+                    "missing": "error",
+                    "on_bad_line": "error",
+                    "test_fraction": 0,
+                    "report": "none",
+                }
                 sv.fit(table, tmp_path / "f.ssvm", overwrite=True, **SMALL, **strict)
             elif command == "predict":
                 sv.predict(model, table, tmp_path / "p.csv", overwrite=True)

@@ -249,9 +249,9 @@ def test_sklearn_fitted_estimators_are_of_the_types_that_are_named_for_skops() -
 
 def test_estimator_words_are_those_of_estimators() -> None:
     with pytest.raises(TypeError, match="StreamSVC has no parameter 'tol'; perhaps tolerance="):
-        StreamSVC(tol=1e-3)  # type: ignore[call-arg]
+        StreamSVC(tol=1e-3)
     with pytest.raises(TypeError, match="did you mean 'landmarks'"):
-        StreamSVC(landmark=3)  # type: ignore[call-arg]
+        StreamSVC(landmark=3)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         base.warn_caller("not certified; next: a larger --time-limit, or --resume")

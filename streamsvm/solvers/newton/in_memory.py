@@ -367,7 +367,9 @@ class AllRows:
             return False
         if self.descent is not None:
             return not self.descent.given_up
-        return isinstance(rows.X, CSR) and not lengths_differ(rows.X, self.problem.columns)
+        if not isinstance(rows.X, CSR) or lengths_differ(rows.X, self.problem.columns):
+            return False
+        return not preconditioner.has_all_entries()
 
     def _dual_descent(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> None:
         """Make rounds of coordinate descent. If it was given up, or rows differ too much in length, make rounds of

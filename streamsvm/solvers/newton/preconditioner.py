@@ -230,6 +230,15 @@ class ArrowPreconditioner:
         """Whether all columns are in the block."""
         return len(self.chosen) > self._columns
 
+    def has_all_entries(self) -> bool:
+        """Return whether every column with an entry is in the block, so that the preconditioner is the Hessian itself,
+        as of hashed categories with few values.
+        """
+        if self.whole or not isinstance(self._X, CSR):
+            return self.whole
+        counts = column_counts(self._X, self._columns)
+        return int(counts[self.chosen[:-1]].sum()) == len(self._X.data)
+
     @property
     def exact(self) -> bool:
         """Whether the block was computed from all rows, and not estimated from drawn ones."""
