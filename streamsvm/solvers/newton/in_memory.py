@@ -5,7 +5,7 @@ method:
 
 - Losses without an upper bound on their dual variables (the squared hinge) are smooth: Newton's method
   (``NewtonSteps``). For sparse rows of similar length, such as texts, dual coordinate descent (``CoordinateDescent``)
-  comes first, because it is twice as fast there.
+  comes first, because it is twice as fast there, unless all columns that occur fit into Newton's matrix.
 - Losses whose kink is smoothed: Newton's method, if a matrix of all columns is affordable. There are then many rows for
   each column, and a subsample of a few thousand rows gives a good starting point.
 - All other problems begin with dual coordinate descent. If it makes no progress and rows are sparse, proximal descent
@@ -360,7 +360,7 @@ class AllRows:
 
     def _prefers_dual_cd(self, rows: MemoryRows, preconditioner: ArrowPreconditioner) -> bool:
         """Return whether dual coordinate descent comes before Newton's method for a smooth loss: on sparse rows of
-        similar length, until it is given up.
+        similar length, until it is given up; not if Newton's matrix has every column with an entry.
         """
         smooth = has_interior_point(self.problem.loss) and not has_box(self.problem.loss)
         if not smooth or self.outer is not None or preconditioner.whole:
