@@ -33,7 +33,9 @@ least for a prediction that is the quantile q of t, given x (Koenker and Bassett
 
 The conjugate of the **logistic loss** is an entropy (Yu, Huang and Lin, Machine Learning 85, 2011, (3)).
 
-``types.Loss`` documents what each function returns; the contract suites test every registered loss against it. A row with C_i = 0 does
+``types.Loss`` documents what each function returns; the contract suites test every registered loss against it. A smooth loss may have
+``corners``, the arguments, ascending, at which l'' jumps: then the optimum can be enclosed (``streamsvm.enclosure``). Between them l'' is constant
+if ``quadratic``; else there are none, and l'' is even and falls with |m|. A row with C_i = 0 does
 not count, and none of the dual functions may be called for it. A record needs at least one field, since numba cannot pass an empty one.
 A new loss is a record and a line in ``LOSSES``. A target of another kind also needs ``types.Layout.task`` (what a store holds), a kind of problem, and
 ``compute.targets`` (what passes make of it).
@@ -120,6 +122,9 @@ class SquaredHinge(NamedTuple):
         """At the margin, where no second derivative exists: that of the right side."""
         return 2.0 if m < self.margin else 0.0
 
+    def corners(self) -> tuple[float, ...]:
+        return (self.margin,)
+
     def numeric(self) -> bool:
         return False
 
@@ -176,6 +181,9 @@ class Huber(NamedTuple):
     def second_derivative(self, m: float) -> float:
         z = self.margin + self.mu - m
         return 0.5 / self.mu if 0.0 < z < 2.0 * self.mu else 0.0
+
+    def corners(self) -> tuple[float, ...]:
+        return (self.margin - self.mu, self.margin + self.mu)
 
     def numeric(self) -> bool:
         return False
@@ -245,6 +253,9 @@ class Logistic(NamedTuple):
     def second_derivative(self, m: float) -> float:
         e = math.exp(-abs(self.sharpness * m))
         return self.sharpness * e / ((1.0 + e) * (1.0 + e))
+
+    def corners(self) -> tuple[float, ...]:
+        return ()
 
     def numeric(self) -> bool:
         return False
@@ -349,6 +360,9 @@ class RoundedEpsilon(NamedTuple):
     def second_derivative(self, m: float) -> float:
         return 1.0 / (self.outer - self.inner) if self.inner < abs(m) < self.outer else 0.0
 
+    def corners(self) -> tuple[float, ...]:
+        return (-self.outer, -self.inner, self.inner, self.outer)
+
     def numeric(self) -> bool:
         return True
 
@@ -391,6 +405,9 @@ class SquaredEpsilonInsensitive(NamedTuple):
 
     def second_derivative(self, m: float) -> float:
         return 2.0 if abs(m) > self.epsilon else 0.0
+
+    def corners(self) -> tuple[float, ...]:
+        return (-self.epsilon, self.epsilon)
 
     def numeric(self) -> bool:
         return True
@@ -436,6 +453,9 @@ class Squared(NamedTuple):
 
     def second_derivative(self, m: float) -> float:
         return 2.0 * self.factor
+
+    def corners(self) -> tuple[float, ...]:
+        return ()
 
     def numeric(self) -> bool:
         return True
@@ -527,6 +547,9 @@ class RoundedPinball(NamedTuple):
 
     def second_derivative(self, m: float) -> float:
         return 0.5 / self.mu if abs(m) < self.mu else 0.0
+
+    def corners(self) -> tuple[float, ...]:
+        return (-self.mu, self.mu)
 
     def numeric(self) -> bool:
         return True

@@ -308,7 +308,8 @@ def parts_fault(path: Path) -> str:
 
 
 _DECISIONS = re.compile(r"-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+)(?:,-?(?:\d+\.\d+|\d+(?:\.\d+)?e[+-]\d+))*")
-_LABELS, _VALUES = ("predicted_label", "prediction"), ("decision_", "probability_")
+_LABELS, _VALUES = ("predicted_label", "prediction", "proved"), ("decision_", "probability_", "low_", "high_")
+_VERDICTS = {"yes", "no", "open"}
 """Column names of predicted labels and numbers, and prefixes of columns with a value for each class."""
 _FULL_PRECISION_CHARACTERS = 15
 """A column is taken for one of ours if its longest number has at least this many characters, since other programs mostly round."""
@@ -376,6 +377,9 @@ def _is_column(lines: list[str]) -> bool:
     """Return whether lines can be predictions without a header: labels of a few classes, numbers, or both."""
     columns = list(zip(*csv.reader(lines), strict=False))
     labels = [column for column in columns if not all(map(_DECISIONS.fullmatch, column))]
+    if len(labels) > 1:  # beside labels, whether they are proved
+        columns = [column for column in columns if not _VERDICTS.issuperset(column)]
+        labels = [column for column in labels if column in columns]
     if len(columns) == 1 or not labels:
         return not labels or (_are_few(labels[0]) and not any(re.search(r"[\s,;=:]", line) for line in lines))
     numbers = [column for column in columns if column not in labels]

@@ -41,6 +41,7 @@ EXAMPLES = {
         "streamsvm fit train.zarr model.ssvm --memory 512MiB",
         "streamsvm fit train.zarr model.ssvm --C 0.01,0.1,1 --validation 0.1 --report page.html",
         "streamsvm fit train.zarr model.ssvm --landmarks 2000 --standardize",
+        "streamsvm fit train.zarr model.ssvm --certify full",
         "streamsvm fit train.zarr model.ssvm --resume",
     ),
     "tune": (
@@ -50,6 +51,7 @@ EXAMPLES = {
     "predict": (
         "streamsvm predict model.ssvm new.csv predictions.csv",
         "streamsvm predict model.ssvm new.parquet predictions.csv --output label,decision",
+        "streamsvm predict model.ssvm new.csv predictions.csv --output label,low,high,proved",
     ),
     "evaluate": ("streamsvm evaluate model.ssvm test.csv", "streamsvm evaluate model.ssvm test.zarr --json"),
     "export": ("streamsvm export model.ssvm model.onnx --format onnx", "streamsvm export model.ssvm model.txt"),

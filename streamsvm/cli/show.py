@@ -64,6 +64,11 @@ def describe_evaluation(result: EvaluateResult) -> Iterator[str]:
         yield from _describe_regression(evaluation)
     else:
         yield from _describe_classification(evaluation, result)
+    if result.proved is not None:
+        from streamsvm.jobs.apply.evaluate import describe_proved
+
+        for k, line in enumerate(describe_proved(result.proved)):
+            yield f"{'proved' if not k else '':<18} {line}"
 
 
 def _describe_regression(e: RegressionEvaluation) -> Iterator[str]:

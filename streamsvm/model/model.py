@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from streamsvm.calibration.calibrators import Calibration
+    from streamsvm.enclosure import Enclosures
     from streamsvm.features.expansion import Expansion
 
 
@@ -61,6 +63,29 @@ def count_votes(pairs: Float64, classes: int) -> Int32:
     return found
 
 
+def possible_classes(low: Float64, high: Float64, voting: int = 0, threshold: float = 0.0) -> NDArray[np.bool_]:
+    """Return which classes (n, classes) ``predict_codes`` can give for decision values between low and high (n, k)."""
+    if voting:
+        sure, perhaps = (np.zeros((len(low), voting), np.int32) for _ in range(2))
+        for k, (first, second) in enumerate(combinations(range(voting), 2)):
+            sure[:, first] += low[:, k] > 0
+            sure[:, second] += high[:, k] <= 0
+            perhaps[:, first] += high[:, k] > 0
+            perhaps[:, second] += low[:, k] <= 0
+        possible: NDArray[np.bool_] = perhaps >= sure.max(axis=1, keepdims=True)
+        # of classes with as many votes the first is predicted
+        for later in range(1, voting):
+            before = sure[:, :later].max(axis=1)
+            possible[:, later] &= perhaps[:, later] > before
+        return possible
+    if low.shape[1] == 1:
+        return np.concatenate([low <= threshold, high > threshold], axis=1)
+    largest: NDArray[np.bool_] = high >= low.max(axis=1, keepdims=True)
+    return largest
+
+
+PROVED, OPEN, DIFFERS = 1, 0, -1
+"""What is known of a label: the exact optimum predicts it, may predict it or another one, predicts another one."""
 FORMAT, VOTING_FORMAT, THRESHOLD_FORMAT = 1, 2, 3
 """Format versions of model files: usual models, one-vs-one models, and models with a threshold. A program that knows
 only lower versions refuses the file."""
@@ -68,6 +93,7 @@ LINEAR, KERNEL = "linear", "kernel"
 TARGET = "target"
 """Name of the predicted number, used in place of class names."""
 DECISIONS = "streamsvm.jobs.apply.decision_values:compute_decision_values"
+INTERVALS = "streamsvm.jobs.apply.decision_values:compute_decision_intervals"
 CONTRIBUTIONS = "streamsvm.jobs.apply.decision_values:compute_contributions"
 COLUMN_NAMES = "streamsvm.jobs.apply.column_names:column_names"
 SOURCE_COLUMNS = "streamsvm.jobs.apply.column_names:source_columns"
@@ -98,6 +124,30 @@ def with_python_wording(method: Callable[P, R]) -> Callable[P, R]:
             raise
 
     return call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ProvedPredictions:
+    """Predictions of rows with what is proved of them: what the exact optimum, which training comes ever nearer to, predicts.
+
+    Nothing is said about whether a label is right, nor about other data, C or scaling.
+    """
+
+    label: Array
+    """(n,) the labels, or the numbers."""
+    low: Float64
+    """The least decision value of the exact optimum, (n,), or (n, classes) for several classes."""
+    high: Float64
+    """The largest one."""
+    proved: NDArray[np.bool_]
+    """(n,) whether the exact optimum predicts the same label; of numbers whether the interval is finite."""
+    differs: NDArray[np.bool_]
+    """(n,) whether it predicts another label."""
+
+    def __repr__(self) -> str:
+        differs = int(self.differs.sum())
+        found = f"<ProvedPredictions: {int(self.proved.sum())} of {len(self.label)} proved"
+        return f"{found}, {differs} differ>" if differs else f"{found}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -136,6 +186,8 @@ class Model:
     threshold: float = 0.0
     """For two classes, the decision value above which ``classes[1]`` is predicted; ``provenance`` says how it was
     chosen."""
+    enclosures: Enclosures | None = None
+    """What proves answers (--certify): the decision values of the exact optima lie between those it gives; None where there is nothing."""
 
     def __repr__(self) -> str:
         return f"<Model: {', '.join(self._summary().values())}>"
@@ -259,17 +311,43 @@ class Model:
         return decision[:, 0] if decision.shape[1] == 1 else decision
 
     @with_python_wording
-    def predict(self, X: Any) -> Array:
+    def predict(self, X: Any, *, certify: bool = False) -> Any:
         """Return the label of each row (n,), in the type that the labels of the training rows had; for regression the
         predicted numbers, float64 (n,).
 
         ``X``: as for ``decision_function``. Labels from files without types, such as CSV, are numbers if all classes
         are numbers, else text.
+        With ``certify`` return ``ProvedPredictions``: the labels, and which of them more training cannot change. Raises
+        UsageError if the model was fitted without ``certify``.
         """
+        if certify:
+            return self._prove(X)
         decision = self.decision_function(X).reshape(-1, len(self.weights))
         if self.numeric:
             return decision[:, 0]
         return self.labels[self.codes(decision)]
+
+    def _prove(self, X: Any) -> ProvedPredictions:
+        """Return the predictions of rows of any kind with what is proved of them."""
+        self.check_enclosures()
+        decision, low, high = load_name(INTERVALS)(self, X)
+        shape = (slice(None), 0) if low.shape[1] == 1 else (slice(None), slice(None))
+        if self.numeric:
+            proved = np.isfinite(high - low)[:, 0]
+            return ProvedPredictions(decision[:, 0], low[shape], high[shape], proved, np.zeros(len(low), np.bool_))
+        codes = self.codes(decision)
+        verdict = self.prove(codes, low, high)
+        return ProvedPredictions(self.labels[codes], low[shape], high[shape], verdict == PROVED, verdict == DIFFERS)
+
+    @with_python_wording
+    def decision_interval(self, X: Any) -> tuple[Float64, Float64]:
+        """Return the least and the largest decision value that the exact optimum can have, float64 (n,) each, or (n, classes).
+
+        ``X`` as for ``decision_function``. Raises UsageError for a model that was fitted without ``certify``.
+        """
+        self.check_enclosures()
+        _, low, high = load_name(INTERVALS)(self, X)
+        return (low[:, 0], high[:, 0]) if low.shape[1] == 1 else (low, high)
 
     @with_python_wording
     def predict_proba(self, X: Any) -> Float64:
@@ -307,6 +385,7 @@ class Model:
         - ``share``: |coefficient| as a share of the sum over all columns, which compares columns of equal scale. With
           rows ``X`` (as for ``explain``), |coefficient| is multiplied by the standard deviation of the column in these
           rows, so that the shares do not depend on scales.
+        - ``low``, ``high``: of a model fitted with ``certify``, the bounds of the coefficient of the exact optimum
 
         Raises the errors of ``explain``, and ImportError without pandas.
         """
@@ -325,6 +404,9 @@ class Model:
                 "coefficient": w * signs,
                 "share": size / (size.sum() or 1.0),
             }
+            if self.enclosures is not None:
+                low, high = self.enclosures.coefficients()
+                table |= {"low": low[k], "high": high[k]}
             frames.append(pd.DataFrame(table).sort_values("share", ascending=False, kind="stable"))
         return pd.concat(frames, ignore_index=True)
 
@@ -392,6 +474,27 @@ class Model:
         hint = "fit with --calibrate sigmoid (or isotonic, temperature), or with the logistic loss"
         return UsageError("this model has no probabilities, only decision values", hint=hint)
 
+    def check_enclosures(self) -> Enclosures:
+        """Return what proves answers. Raises UsageError where the model has nothing."""
+        if self.enclosures is None:
+            hint = "fit with --certify labels, or full for narrower intervals"
+            raise UsageError("this model proves nothing of its answers: it was fitted without --certify", hint=hint)
+        return self.enclosures
+
+    def intervals(self, X: Rows) -> tuple[Float64, Float64]:
+        """Return the least and the largest decision values (n, k) of the exact optima for rows as stored."""
+        return self.check_enclosures().intervals(X)
+
+    def possible_classes(self, low: Float64, high: Float64) -> NDArray[np.bool_]:
+        """Return which classes (n, classes) the exact optimum can predict."""
+        return possible_classes(low, high, len(self.classes) if self.pairs else 0, self.threshold)
+
+    def prove(self, codes: Int32, low: Float64, high: Float64) -> NDArray[np.int8]:
+        """Return PROVED, OPEN or DIFFERS (n,) for the codes (n,) that the model predicts."""
+        possible = self.possible_classes(low, high)
+        can_be_same = possible[np.arange(len(codes)), codes]
+        return np.where(~can_be_same, DIFFERS, np.where(possible.sum(axis=1) == 1, PROVED, OPEN)).astype(np.int8)
+
     def codes(self, decision: Float64) -> Int32:
         """Return the index of the predicted class in ``classes`` (n,) for decision values (n, k)."""
         return predict_codes(decision, len(self.classes) if self.pairs else 0, self.threshold)
@@ -404,7 +507,7 @@ class Model:
             return self
         weights = self.weights.copy()
         weights[:, -1] -= self.threshold
-        return replace(self, weights=weights, threshold=0.0)
+        return replace(self, weights=weights, threshold=0.0, enclosures=None)
 
     def check_one_each(self) -> None:
         """Raise UsageError for a one-vs-one model, because a format has one function for each class (one for two
@@ -442,6 +545,9 @@ class Model:
         if self.calibration is not None:
             header["calibration"] = self.calibration.header()
             tensors |= self.calibration.tensors()
+        if self.enclosures is not None:
+            header["enclosures"] = self.enclosures.header()
+            tensors |= self.enclosures.tensors()
         return json.dumps(header, sort_keys=True), tensors
 
 
@@ -588,9 +694,9 @@ def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Mo
         raise _refuse_content(path)
     expansion = None if kind == LINEAR else _read_expansion(path, header, tensors, weights.shape[1] - 1)
     calibration = _read_calibration(path, header, tensors, len(weights))
-    model = Model(
-        weights, tuple(str(c) for c in classes), header.get("provenance", {}), expansion, calibration, pairs, threshold
-    )
+    enclosures = _read_enclosures(path, header, tensors, weights) if kind == LINEAR else None
+    names, provenance = tuple(str(c) for c in classes), header.get("provenance", {})
+    model = Model(weights, names, provenance, expansion, calibration, pairs, threshold, enclosures)
     try:
         check_recorded(model.provenance, model.columns)
     except ValueError as error:
@@ -624,6 +730,18 @@ def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array],
 
         return read_calibration(header["calibration"], tensors, problems)
     except DataError as error:
+        raise _refuse_content(path) from error
+
+
+def _read_enclosures(path: Path, header: JsonObject, tensors: dict[str, Array], weights: Float64) -> Enclosures | None:
+    """Return the enclosures of a file; None where it has none."""
+    if header.get("enclosures") is None:
+        return None
+    from streamsvm.enclosure import decode_enclosures
+
+    try:
+        return decode_enclosures(header["enclosures"], tensors, len(weights), weights.shape[1] - 1)
+    except (DataError, KeyError, TypeError, ValueError) as error:
         raise _refuse_content(path) from error
 
 

@@ -39,12 +39,12 @@ from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.api.functions import convert_options, equal_values, explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report, report_passes
-from streamsvm.api.wording import explain_interruption, to_python
+from streamsvm.api.wording import explain_interruption, python_words, to_python
 from streamsvm.config.command_table import make_job
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.column_names import column_names, table_columns
-from streamsvm.jobs.apply.decision_values import compute_decision_values
+from streamsvm.jobs.apply.decision_values import compute_decision_intervals, compute_decision_values
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.notices import list_precision_notices
@@ -81,6 +81,7 @@ SolverName: TypeAlias = Literal[
 ]  # fmt: skip
 SamplingName: TypeAlias = Literal["auto", "uniform", "leverage", "kmeans++", "greedy"]
 FillingName: TypeAlias = Literal["error", "mean", "zero", "indicator"]
+CertifyName: TypeAlias = Literal["none", "labels", "full"]
 CalibrationName: TypeAlias = Literal["none", "sigmoid", "isotonic", "temperature"]
 MultiClassName: TypeAlias = Literal["ovr", "ovo", "crammer_singer", "softmax"]
 Kind = TypeVar("Kind", bound=type)
@@ -543,12 +544,48 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         """Return the decision values of rows of any kind: (n,) for one problem, else (n, n_problems)."""
         if isinstance(X, StreamRows):
             return decide_store_rows(model, X)
-        encoded = "schema" in (model.provenance.get("encoding") or {})
-        if not self._is_ingested(X) and not (encoded and is_frame(X)):
-            X = check_rows(self, X, reset=False)
+        X = self._check_new_rows(model, X)
         with as_value_errors():
             values = compute_decision_values(model, X)
         return values[:, 0] if values.shape[1] == 1 else values
+
+    def _check_new_rows(self, model: Model, X: Any) -> Any:
+        """Return rows to predict: numbers in memory as scikit-learn checks them, others as they are."""
+        encoded = "schema" in (model.provenance.get("encoding") or {})
+        return X if self._is_ingested(X) or (encoded and is_frame(X)) else check_rows(self, X, reset=False)
+
+
+class ProvesAnswers(StreamEstimator):
+    """An estimator of linear models that may be fitted with ``certify``."""
+
+    def decision_interval(self, X: Any) -> tuple[Float64, Float64]:
+        """Return the least and the largest decision value that the exact optimum can have for each row.
+
+        Each is shaped as ``decision_function`` has it, of pairs of classes (n_samples, n_pairs). Raises UsageError after a fit without ``certify``.
+        """
+        return self._prove(X)[1:]
+
+    def _prove(self, X: Any) -> tuple[Float64, Float64, Float64]:
+        """Return decision values of rows of any kind, and their least and largest values at the exact optimum."""
+        check_is_fitted(self)
+        with python_words("fit", PARAMETER_NAMES):
+            self.model_.check_enclosures()
+        if isinstance(X, StreamRows):
+            found = prove_store_rows(self.model_, X)
+        else:
+            found = compute_decision_intervals(self.model_, self._check_new_rows(self.model_, X))
+        decision, low, high = (values[:, 0] if values.shape[1] == 1 else values for values in found)
+        return decision, low, high
+
+
+def prove_store_rows(model: Model, X: StreamRows) -> tuple[Float64, Float64, Float64]:
+    """Return decision values (n, k) of rows of a store, in their order, and their least and largest values at the exact optimum."""
+    decision, low, high = (np.empty((len(X), len(model.weights))) for _ in range(3))
+    moved = find_moved_offsets(model, X.store().facts)
+    for rows, places in X.blocks():
+        stored = moved.apply(rows)
+        decision[places], (low[places], high[places]) = model.decision(stored), model.intervals(stored)
+    return decision, low, high
 
 
 def decide_store_rows(model: Model, X: StreamRows) -> Float64:

@@ -17,7 +17,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.sklearn.base import RegressionLossName, StreamEstimator, estimator, keep_fit, label_model, own
+from streamsvm.sklearn.base import CertifyName, ProvesAnswers, RegressionLossName, estimator, keep_fit, label_model, own
 from streamsvm.sklearn.rows import (
     StreamRows,
     check_rows,
@@ -30,7 +30,7 @@ from streamsvm.tasks import REGRESSION
 
 
 @estimator
-class StreamSVR(RegressorMixin, StreamEstimator):
+class StreamSVR(RegressorMixin, ProvesAnswers):
     """Support vector regression like ``LinearSVR``, or with a kernel like ``SVR``, with a proved bound on the distance from the optimum.
 
     Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias`` and is regularized: for targets
@@ -53,6 +53,8 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     l1_ball : float, optional
         With the loss 'squared', the lasso: minimize C ||Xw - y||^2 subject to ||w||_1 <= l1_ball, without 1/2 ||w||^2, by a Frank-Wolfe
         method. Only linear models.
+    certify : 'labels' or 'full', optional
+        Keep what encloses the exact optimum: ``decision_interval`` says between which numbers its predictions lie. Linear models alone.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
         As for ``StreamSVC``; only solvers for regression losses.
@@ -78,6 +80,7 @@ class StreamSVR(RegressorMixin, StreamEstimator):
     loss_options: Mapping[str, float] | None = own(default=None)
     l1: float | None = None
     l1_ball: float | None = None
+    certify: CertifyName | None = None
 
     def _job(self, chosen: ByName) -> FitJob:
         given, stated = {"epsilon": self.epsilon, "quantile": self.quantile}, dict(self.loss_options or {})

@@ -391,6 +391,10 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
         """Return the evaluated weights."""
         return LinearSolution(state.problem.kind.shape(state.point).copy(), state.problem.bias)
 
+    def gradient(self, state: WeightEvaluationState) -> Float64 | None:
+        is_known = state.problem.loss.smooth() and not state.problem.kind.classes and not state.evaluation.unformed
+        return state.point - state.evaluation.vector() if is_known else None
+
 
 def margins_to_next(values: Float64, own: Int32) -> tuple[Float64, Int32]:
     """Return the difference of the decision values of each row's own class and the best other class (n,), and that

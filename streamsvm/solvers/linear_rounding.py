@@ -205,6 +205,24 @@ def rounding_of_dual(
     return off * (problem.regularizer.slope_of_dual(length) + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
 
 
+def rounding_of_gradient(  # noqa: PLR0917
+    problem: Problem, primal: float, sizes: Float64, w: Float64, off: float, terms: int, weights: RowWeights
+) -> tuple[Float64, float]:
+    """Return bounds (p,) of the errors of the components of w - v, with v the sum of ``terms`` roundings at the slopes of the
+    computed margins, and a bound of sqrt(sum_i C_i b d_i^2), whose margins have errors d_i with a mean square of ``off``^2.
+
+    ``sizes``: the r_j (p,). A component of v is off by T u sum_i a_i |x_ij| <= T u M r_j. In regression d_i has u |m_i|
+    as well, and sum C_i b m_i^2 <= 4 P + 2 b e^2 sum C_i. All of this is proved for losses without kinks.
+    """
+    largest = _max_curvature(problem)
+    errors = UNIT * ((terms + 2 * OWN) * steepness(problem, primal, weights) * sizes + 4.0 * np.abs(w))
+    margins = math.sqrt(largest * problem.C * weights.largest * problem.rows) * off
+    if problem.loss.numeric():
+        squares = 4.0 * primal + 2.0 * largest * threshold(problem.loss) ** 2 * problem.C * weights.total
+        margins = 2.0 * margins + UNIT * math.sqrt(squares)
+    return errors * (1.0 + 1e-9), margins * (1.0 + 1e-9)
+
+
 def _products(problem: Problem, primal: float, most: float, weights: RowWeights) -> float:
     """Return a bound of sum |a_i| |m_i| for residuals m_i; ``most``: Q."""
     width, total = threshold(problem.loss), problem.C * weights.total

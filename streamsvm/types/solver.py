@@ -234,6 +234,12 @@ class Solver(ABC, Generic[S]):
         Raises StreamSVMError if there is no exact certificate.
         """
 
+    def gradient(self, state: S) -> Float64 | None:
+        """Return the gradient of P at the solution (components,), for a loss without kinks, if a pass has computed it with sums in
+        twice the precision; None: it is not known.
+        """
+        return None
+
     # -- a pass in parts: each part visits other chunks, and the parts are merged before the pass is finished
 
     def part(self, state: S) -> S:

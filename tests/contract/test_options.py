@@ -75,6 +75,7 @@ OTHER: dict[str, Any] = {
     "at_limit": "stop",
     "calibrate": "isotonic",
     "threshold": "cost:fp=1,fn=9",
+    "certify": "labels",
     "calibration_folds": 3,
     "strict": True,
     "groups": 2,
@@ -99,6 +100,7 @@ ELSEWHERE = {
         "dual",
         "standardize",
         "calibrate",
+        "certify",
     ),
     "landmarks": (
         "bias",
@@ -112,6 +114,7 @@ ELSEWHERE = {
         "max_support",
         "dual",
         "calibrate",
+        "certify",
     ),
     "calibrated": ("calibrate", "calibration_folds", "standardize"),
 }
@@ -160,6 +163,7 @@ def seen(place: Path, folder: Path, settings: dict[str, Any]) -> dict[str, Any]:
     return {
         "numbers": [np.round(values, 6).tolist(), round(model.threshold, 6)],
         "probabilities": None if model.calibration is None else np.round(model.probabilities(values), 6).tolist(),
+        "proves answers": model.enclosures is not None,
         "ended": (str(result.training.status), failed),
         "said": [line for line in result.notices if line.startswith("without effect")],
         "bounds": [(round(c.primal, 6), round(c.dual, 6)) for c in certificates if c is not None],

@@ -63,7 +63,13 @@ def plan_of(solver: Any = None, store: Any = None, **changed: Any) -> Any:
         "problems": [problem()],
         "request": None,
     }
-    given |= {"writes_dual": False, "embedding": None, "tolerance": 0.1, "layout": (store or stored()).layout}
+    given |= {
+        "writes_dual": False,
+        "enclosure": None,
+        "embedding": None,
+        "tolerance": 0.1,
+        "layout": (store or stored()).layout,
+    }
     made: Any = SimpleNamespace(**(given | changed))
     made.sees_features_of_map = Plan.sees_features_of_map.fget(made)  # type: ignore[attr-defined]
     return made

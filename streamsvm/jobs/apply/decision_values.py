@@ -43,6 +43,22 @@ def compute_decision_values(model: Model, X: Any) -> Float64:
     return np.concatenate(parts) if parts else np.empty((0, len(model.weights)))
 
 
+def compute_decision_intervals(model: Model, X: Any) -> tuple[Float64, Float64, Float64]:
+    """Return the decision values (n, k) of rows of any kind, and the least and largest ones of the exact optima, in batches.
+
+    Raises DataError, UsageError, MissingError.
+    """
+    is_in_memory = not isinstance(X, str | PathLike)
+    parts = [
+        (model.decision(rows, exact=is_in_memory), *model.intervals(rows)) for rows in iterate_stored_rows(model, X)
+    ]
+    empty = np.empty((0, len(model.weights)))
+    decision, low, high = (
+        (np.concatenate([empty, *values]) for values in zip(*parts, strict=True)) if parts else (empty,) * 3
+    )
+    return decision, low, high
+
+
 def compute_contributions(model: Model, X: Any) -> Float64:
     """Return the contribution of each column to the decision values of rows, (n, k, d) float64.
 

@@ -7,7 +7,7 @@ Sums do not depend on the number of threads.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,6 +31,8 @@ from streamsvm.jobs.apply.metrics import (
     Evaluation,
     MetricAccumulator,
     ModelEvaluation,
+    ProvedCounts,
+    ProvedFigures,
     ThresholdFigures,
     accumulate,
     count_rows,
@@ -81,6 +83,8 @@ class EvaluateResult(JobResult):
     """The metrics at the threshold given by the user (--threshold)."""
     best: ThresholdFigures | None = None
     """The metrics at the best threshold by the given metric (--best-threshold)."""
+    proved: ProvedFigures | None = None
+    """What is proved of the exact optimum on these rows (--certify)."""
 
     @property
     def measures(self) -> dict[str, float]:
@@ -94,6 +98,8 @@ class EvaluateResult(JobResult):
         if isinstance(self.evaluation, ModelEvaluation) and self.evaluation.rows:
             low, high = wilson_interval(self.evaluation.accuracy, self.evaluation.rows)
             texts["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
+        if self.proved is not None:
+            texts["proved"] = "; ".join(describe_proved(self.proved))
         return texts
 
     def facts(self) -> JsonObject:
@@ -104,6 +110,7 @@ class EvaluateResult(JobResult):
             "seconds": self.seconds,
             "notices": list(self.notices),
             **{name: found._asdict() for name, found in thresholds.items() if found is not None},
+            **({} if self.proved is None else {"proved": self.proved._asdict()}),
         }
 
 
@@ -121,6 +128,8 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
 
 def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
+    if job.certify:
+        model.check_enclosures()
     memory = job.memory if executor is None else budget.memory_limit(executor.limit(job.memory))
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
@@ -146,22 +155,50 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
         _name_worst_rows(accumulator.samples, rows)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
-    return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, notices=tuple(rows.notices))
+    proved = None if accumulator.proved is None else accumulator.proved.result(numeric=model.numeric)
+    return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, proved, notices=tuple(rows.notices))
 
 
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
     """Return an empty accumulator; it also samples rows if the evaluation will be recorded for a page."""
     found = make_accumulator(model, rows, job.threshold, job.positive)
     found.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
+    found.proved = ProvedCounts() if job.certify else None
     return found
 
 
-def _sample_batch(model: Model, decision: Float64, batch: RowBatch) -> RowSamples:
-    """Return the samples of the rows of a batch, whose rows are numbered from 0."""
-    found = RowSamples()
-    if batch.truth is not None:
-        found.add(model, batch.X, decision, batch.truth, 0, batch.ids)
-    return found
+class _OfBatch(NamedTuple):
+    """What the thread that has the rows of a batch makes of them."""
+
+    samples: RowSamples | None
+    bounds: tuple[Float64, Float64] | None
+    """The least and the largest decision values (n, k) of the exact optima."""
+
+
+def _look_at_batch(model: Model, sampled: bool, certified: bool, decision: Float64, batch: RowBatch) -> _OfBatch:
+    """Return the samples of the rows of a batch, whose rows are numbered from 0, and the bounds of their decision values."""
+    samples = RowSamples() if sampled else None
+    if samples is not None and batch.truth is not None:
+        samples.add(model, batch.X, decision, batch.truth, 0, batch.ids)
+    return _OfBatch(samples, model.intervals(batch.X) if certified else None)
+
+
+def describe_proved(found: ProvedFigures) -> Iterator[str]:
+    """Yield in words what is proved of the exact optimum on some rows."""
+    if found.error is None:
+        for name, bounds in (("MAE", found.MAE), ("RMSE", found.RMSE)):
+            if bounds is not None:
+                yield f"{name} of the exact optimum: {bounds[0]:.6g} to {bounds[1]:.6g}"
+        return
+    low, high = found.error
+    ends = percent(low, 4) if low == high else f"between {percent(low, 4)} and {percent(high, 4)}"
+    yield f"error of the exact optimum: {ends}"
+    labels = f"{found.proved} of {found.rows} labels are proved to be its labels"
+    others = [f"{found.open} open"] if found.open else []
+    others += [f"{found.differs} proved to differ"] if found.differs else []
+    yield f"{labels}, {', '.join(others)}" if others else labels
+    if found.AUC is not None:
+        yield f"its AUC: {found.AUC[0]:.6g} to {found.AUC[1]:.6g}"
 
 
 def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
@@ -207,10 +244,13 @@ def accumulate_rows(
     stopwatch = Stopwatch()
     if (groups := rows.groups()) is None:
         found = empty()
-        for one in decide_rows(model, rows, threads, None if found.samples is None else partial(_sample_batch, model)):
+        look = partial(_look_at_batch, model, found.samples is not None, found.proved is not None)
+        for one in decide_rows(model, rows, threads, look):
             count_rows(model, found, one.decision, one.truth)
             if found.samples is not None:
-                found.samples.count_in(one.prepared)
+                found.samples.count_in(one.prepared.samples)
+            if found.proved is not None and one.truth is not None:
+                found.proved.add(model, one.truth, one.decision, one.prepared.bounds)
             if stopwatch.due():
                 on_progress(found.rows)
         return found

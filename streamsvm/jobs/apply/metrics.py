@@ -21,6 +21,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model
+from streamsvm.model.model import DIFFERS, PROVED
 from streamsvm.rows import Float64, Int32, Int64
 
 CURVE_POINTS = 200
@@ -66,11 +67,115 @@ def _recorded_positive(model: Model) -> str | None:
     return recorded if recorded in model.classes and len(model.weights) == 1 else None
 
 
+class ProvedFigures(NamedTuple):
+    """What is proved of the predictions and figures of the exact optimum, which training comes ever nearer to."""
+
+    rows: int
+    """The number of rows."""
+    proved: int
+    """Rows whose label the optimum predicts, too."""
+    open: int
+    """Rows for which that is not known."""
+    differs: int
+    """Rows for which the optimum predicts another label."""
+    error: tuple[float, float] | None
+    """Bounds of the fraction of rows that the optimum predicts wrongly; None in regression."""
+    AUC: tuple[float, float] | None
+    """Bounds of its area under the ROC curve; None unless there are two classes."""
+    MAE: tuple[float, float] | None
+    """Bounds of its mean absolute error; None for classes."""
+    RMSE: tuple[float, float] | None
+    """Bounds of the root of its mean squared error; None for classes."""
+
+
+class ProvedCounts:
+    """Counts what is proved of rows (``ProvedFigures``), from intervals of decision values."""
+
+    def __init__(self) -> None:
+        self.rows = self.proved = self.differs = self.wrong = self.perhaps = 0
+        self.worst: Ranking | None = None
+        """Positives at the least and negatives at the largest decision values: the least AUC."""
+        self.best: Ranking | None = None
+        self._sums = np.zeros(4)
+        """Of the least and the largest absolute errors, and of their squares; of numbers."""
+
+    def add(self, model: Model, truth: Array, decision: Float64, bounds: tuple[Float64, Float64]) -> None:
+        """Add rows with true outcomes or targets (n,), decision values (n, k) and their least and largest values."""
+        low, high = bounds
+        self.rows += len(truth)
+        if model.numeric:
+            self._add_numbers(truth, low[:, 0], high[:, 0])
+            return
+        verdicts, possible = model.prove(model.codes(decision), low, high), model.possible_classes(low, high)
+        self.proved += int((verdicts == PROVED).sum())
+        self.differs += int((verdicts == DIFFERS).sum())
+        known = truth < possible.shape[1]
+        can_be_right = known & possible[np.arange(len(truth)), np.where(known, truth, 0)]
+        self.wrong += int((~can_be_right).sum())
+        self.perhaps += int((~can_be_right | (possible.sum(axis=1) > 1)).sum())
+        if low.shape[1] == 1:
+            self.worst, self.best = self.worst or Ranking(), self.best or Ranking()
+            positive = (truth == 1)[known]
+            for ranking, (above, below) in ((self.worst, (low, high)), (self.best, (high, low))):
+                ranking.add(np.where(positive, above[known, 0], below[known, 0]), positive)
+
+    def _add_numbers(self, truth: Float64, low: Float64, high: Float64) -> None:
+        self.proved += int(np.isfinite(high - low).sum())
+        largest = np.maximum(np.abs(truth - low), np.abs(truth - high))
+        least = np.maximum(np.maximum(low - truth, truth - high), 0.0)
+        self._sums += [least.sum(), largest.sum(), least @ least, largest @ largest]
+
+    def count_in(self, other: ProvedCounts) -> None:
+        """Count the rows of another part."""
+        for name in ("rows", "proved", "differs", "wrong", "perhaps"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self._sums = self._sums + other._sums
+        for name in ("worst", "best"):
+            ranking = getattr(other, name)
+            if ranking is not None:
+                mine = getattr(self, name) or Ranking()
+                mine.counts += ranking.counts
+                setattr(self, name, mine)
+
+    def result(self, *, numeric: bool) -> ProvedFigures:
+        """Return the figures of all rows counted."""
+        rows, slack = max(self.rows, 1), 4 * (self.rows + (1 << KEY_BITS)) * 2.0**-53  # of sums of terms of one sign
+        least, largest, least_square, largest_square = (self._sums / rows).tolist()
+        down, up = 1.0 - slack, 1.0 + slack
+        auc = None
+        if self.worst is not None and self.best is not None:
+            ends = self.worst.auc(), self.best.auc()
+            if ends[0] is not None and ends[1] is not None:
+                auc = (max(0.0, ends[0].value - ends[0].error - slack), min(1.0, ends[1].value + ends[1].error + slack))
+        return ProvedFigures(
+            self.rows,
+            self.proved,
+            self.rows - self.proved - self.differs,
+            self.differs,
+            None if numeric else (self.wrong / rows, self.perhaps / rows),
+            auc,
+            (down * least, up * largest) if numeric else None,
+            (down * float(np.sqrt(least_square)), up * float(np.sqrt(largest_square))) if numeric else None,
+        )
+
+
+def _join_proved(one: ProvedCounts | None, other: ProvedCounts | None) -> ProvedCounts | None:
+    """Return the counts of both; the inputs do not change."""
+    if one is None or other is None:
+        return one or other
+    both = ProvedCounts()
+    both.count_in(one)
+    both.count_in(other)
+    return both
+
+
 def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator) -> Accumulator:
     """Add all rows to the accumulator and return it. Raises DataError E-LABEL for rows without labels."""
     for batch in rows:
         decision, first = model.decision(batch.X), batch.first or accumulator.rows
         count_rows(model, accumulator, decision, batch.truth)
+        if accumulator.proved is not None and batch.truth is not None:
+            accumulator.proved.add(model, batch.truth, decision, model.intervals(batch.X))
         if accumulator.samples is not None and batch.truth is not None:
             accumulator.samples.add(model, batch.X, decision, batch.truth, first, batch.ids)
     return accumulator
@@ -190,6 +295,8 @@ class MetricAccumulator:
         """The counts of the probabilities whose log odds are the decision values."""
         self.samples: RowSamples | None = None
         """The rows kept for a page; None without a page."""
+        self.proved: ProvedCounts | None = None
+        """What is proved of the rows; None where that is not asked for."""
 
     @property
     def rows(self) -> int:
@@ -247,6 +354,7 @@ class MetricAccumulator:
         self.probabilities.merge(other.probabilities)
         self.uncalibrated.merge(other.uncalibrated)
         self.samples = _join_samples(self.samples, other.samples)
+        self.proved = _join_proved(self.proved, other.proved)
         if other.ranking is not None:
             self.ranking = self.ranking or Ranking()
             self.ranking.counts += other.ranking.counts
@@ -507,6 +615,8 @@ class NumberAccumulator:
         self._absolute = self._squares = self._largest = self._mean = self._M2 = 0.0
         self.samples: RowSamples | None = None
         """The rows kept for a page; None without a page."""
+        self.proved: ProvedCounts | None = None
+        """What is proved of the rows; None where that is not asked for."""
 
     def add(self, truth: Float64, decision: Float64) -> None:
         """Add rows with targets (n,) and predictions (n, 1)."""
@@ -533,6 +643,7 @@ class NumberAccumulator:
         self._squares += other._squares
         self._largest = max(self._largest, other._largest)
         self.samples = _join_samples(self.samples, other.samples)
+        self.proved = _join_proved(self.proved, other.proved)
 
     def at_thresholds(self, measure: str | None, costs: tuple[float, float]) -> tuple[None, None]:
         """Return (None, None). Raises UsageError if a threshold is asked for, as there are no classes."""

@@ -17,7 +17,10 @@ MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
 EQUAL_COSTS = 1.0, 1.0
 """The default costs of a false positive and of a false negative."""
 PROBABILITY = "probability"
-OUTPUTS = ("label", "decision", PROBABILITY)
+LOW, HIGH, PROVED = "low", "high", "proved"
+INTERVALS = (LOW, HIGH, PROVED)
+"""Outputs of a model that was fitted with --certify."""
+OUTPUTS = ("label", "decision", PROBABILITY, *INTERVALS)
 NAMED_COLUMN_SUFFIXES = (".csv", ".parquet")
 """Suffixes of files with named columns, in which rows can begin with their ids."""
 SUFFIXES = (*NAMED_COLUMN_SUFFIXES, ".npy", ".txt")
@@ -43,7 +46,8 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         str | tuple[str, ...],
         Option(
             "What to write for each row: the label, the decision value of every problem (two classes: the label changes at f = 0, or at "
-            "the threshold of the model), the probability of every class, or several: label,probability. In CSV and Parquet the first column is "
+            "the threshold of the model), the probability of every class, or several: label,probability. For a model fitted with --certify also what its exact optimum says: "
+            "low and high, between which its decision value lies, and proved: whether it predicts the same label (yes, no, open). In CSV and Parquet the first column is "
             "the id of the row; rows without ids are numbered from 0, unless lines may be skipped.",
             "output",
             choices=OUTPUTS,
@@ -55,7 +59,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         super().__post_init__()
         if len(self.outputs) > 1 and Path(self.out).suffix == ".npy":
             raise UsageError(
-                "an array holds only one of labels, decision values and probabilities",
+                "an array holds only one of labels, decision values, probabilities and intervals",
                 hint="write NAME.csv or NAME.parquet",
             )
         if self.out != STDOUT and Path(self.out).suffix not in SUFFIXES:
@@ -128,6 +132,14 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
             default="--positive of the fit, else the rarer class",
         ),
     ] = None
+
+    certify: Annotated[
+        bool,
+        Option(
+            "Of a model fitted with --certify: also show between which bounds the figures of its exact optimum lie, which no longer training can leave.",
+            "output",
+        ),
+    ] = False
 
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError."""

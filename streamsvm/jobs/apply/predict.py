@@ -27,7 +27,7 @@ from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.apply.options import PROBABILITY, PredictJob
+from streamsvm.jobs.apply.options import HIGH, INTERVALS, LOW, PROBABILITY, PROVED, PredictJob
 from streamsvm.jobs.apply.rows import (
     ApplyWork,
     RowBatch,
@@ -45,7 +45,7 @@ from streamsvm.jobs.without_effect import other_formats, without_effect
 from streamsvm.locks import hold_lock
 from streamsvm.model import Model
 from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
-from streamsvm.rows import Float64, row_count
+from streamsvm.rows import Float64, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.format.predictions import (
@@ -70,6 +70,8 @@ Table: TypeAlias = Mapping[str, Array]
 """Predictions of some rows: columns (n,) by name, in their order."""
 Piece: TypeAlias = Table | bytes
 """The output for some rows: columns, or the lines of a text format."""
+VERDICTS = ("open", "yes", "no")
+"""Words for OPEN, PROVED and, at index -1, DIFFERS (``model.model``)."""
 BYTES_A_ROW = 200
 """Bytes per row of a block and output column: the decision value, its text as Python object and as bytes."""
 
@@ -104,7 +106,10 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         memory = job.memory if executor is None else budget.memory_limit(executor.limit(job.memory))
         if PROBABILITY in job.outputs:
             model.check_probabilities()
-        widths = {"label": 1, "decision": len(model.weights), PROBABILITY: len(model.classes)}
+        if set(INTERVALS) & set(job.outputs):
+            model.check_enclosures()
+        values = len(model.weights)
+        widths = {"label": 1, "decision": values, PROBABILITY: len(model.classes), LOW: values, HIGH: values, PROVED: 1}
         per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
         request = build_file_request(job, memory, per_row, unlabeled=True)
         rows = open_rows(model, job.data, request)
@@ -207,6 +212,8 @@ class PredictionTable:
             "label": [NUMBER_COLUMN if self.model.numeric else LABEL_COLUMN],
             "decision": [f"decision_{name}" for name in self.model.outcomes],
             "probability": [f"probability_{name}" for name in self.model.classes],
+            **{end: [f"{end}_{name}" for name in self.model.outcomes] for end in (LOW, HIGH)},
+            PROVED: [PROVED],
         }
         return names + [name for output in self.job.outputs for name in names_of_output[output]]
 
@@ -215,13 +222,13 @@ class PredictionTable:
         """Whether the output is a text format: CSV or lines."""
         return self.job.to_stdout or Path(self.job.out).suffix not in (".npy", ".parquet")
 
-    def of(self, decision: Float64, ids: Array | None, start: int) -> Table:
-        """Return the columns of rows with decision values (n, k) and ids (n,); ``start`` is the number of the first."""
-        return self._name_columns([*self._first(len(decision), ids, start), *self._outputs(decision)])
+    def of(self, decision: Float64, batch: RowBatch, start: int) -> Table:
+        """Return the columns of the rows of a batch with decision values (n, k); ``start`` is the number of the first."""
+        return self._name_columns([*self._first(len(decision), batch.ids, start), *self._outputs(decision, batch.X)])
 
-    def prepare(self, decision: Float64, _batch: RowBatch) -> list[Array] | Texts:
+    def prepare(self, decision: Float64, batch: RowBatch) -> list[Array] | Texts:
         """Return the columns for decision values (n, k), or their text, as input of ``finish``. Any thread may call it."""
-        columns = self._outputs(decision)
+        columns = self._outputs(decision, batch.X)
         return join_columns([texts_of(column) for column in columns]) if self.textual else columns
 
     def finish(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
@@ -240,17 +247,29 @@ class PredictionTable:
             return []
         return [np.arange(start, start + rows) if ids is None else ids]
 
-    def _outputs(self, decision: Float64) -> list[Array]:
-        """Return the columns of labels, decision values and probabilities."""
+    def _outputs(self, decision: Float64, X: Rows) -> list[Array]:
+        """Return the columns of labels, decision values, probabilities and intervals."""
         columns: list[Array] = []
+        low, high = self.model.intervals(X) if set(INTERVALS) & set(self.job.outputs) else (decision, decision)
         for output in self.job.outputs:
             if output == "label" and self.model.numeric:
                 columns.append(decision[:, 0])
             elif output == "label":
                 columns.append(np.array(self.model.classes, dtype=object)[self.model.codes(decision)])
+            elif output == PROVED:
+                columns.append(self._verdicts(decision, low, high))
+            elif output in {LOW, HIGH}:
+                columns += list((low if output == LOW else high).T)
             else:
                 columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
         return columns
+
+    def _verdicts(self, decision: Float64, low: Float64, high: Float64) -> Array:
+        """Return for each row (n,) whether its label is that of the exact optimum, as a word."""
+        if self.model.numeric:
+            return np.where(np.isfinite(high - low)[:, 0], "yes", "open").astype(object)
+        verdicts = self.model.prove(self.model.codes(decision), low, high)
+        return np.array(VERDICTS, dtype=object)[verdicts]
 
     def renumber(self, table: Table, start: int) -> Table:
         """Return the columns with row numbers shifted from 0 to ``start``."""
@@ -278,7 +297,8 @@ class PredictionTable:
     def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
         """Write a .npy array. Its header has the number of rows, so that the values go to a temporary file first."""
         labels = self.job.outputs == ("label",) and not self.model.numeric
-        dtype = np.array(self.model.classes).dtype if labels else np.dtype("<f8")
+        texts = self.model.classes if labels else VERDICTS if self.job.outputs == (PROVED,) else None
+        dtype = np.dtype("<f8") if texts is None else np.array(texts).dtype
         with scratch_beside(out) as scratch:
             spool = scratch / "numbers"
             durable.write_stream(spool, (_to_bytes(table, dtype) for table in tables))
@@ -335,7 +355,7 @@ def predict_slice(part: Slice, work: ApplyWork) -> SlicePredictions:
     def tables() -> Iterator[Table]:
         nonlocal count
         for batch in rows:
-            yield form.of(model.decision(batch.X), batch.ids, count)
+            yield form.of(model.decision(batch.X), batch, count)
             count += row_count(batch.X)
 
     durable.write_stream(path, parquet_pieces(tables()))

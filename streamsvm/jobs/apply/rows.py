@@ -20,6 +20,7 @@ import numpy as np
 from streamsvm import model as models
 from streamsvm.aliases import Array, JsonMapping
 from streamsvm.config.units import mib
+from streamsvm.enclosure import TILE_BYTES
 from streamsvm.engine.executor import AHEAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
@@ -231,7 +232,11 @@ class RowBatches:
 def model_terms(model: Model, threads: int = 1) -> list[Term]:
     """Return the memory of a model, and of applying it on ``threads`` threads."""
     if model.expansion is None:
-        return [Term("model", model.weights.nbytes, "weights")]
+        terms = [Term("model", model.weights.nbytes, "weights")]
+        if model.enclosures is not None:
+            nbytes = model.enclosures.nbytes + 3 * threads * TILE_BYTES
+            terms.append(Term("enclosures", nbytes, "what proves answers, and rows in float64"))
+        return terms
     nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
     return [
         Term("model", nbytes, "points and weights"),

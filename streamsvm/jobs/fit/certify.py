@@ -41,11 +41,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamsvm import durable
+from streamsvm.enclosure import Enclosures, EvaluatedPoint, has_enclosure
 from streamsvm.engine.block_visitor import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, measure_margin_changes
 from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
+from streamsvm.jobs.fit.enclose import enclose, uses_matrices
+from streamsvm.jobs.fit.options import FULL
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.rows import Float64, row_where
 from streamsvm.schedule.stream import Stream, epoch_visits
@@ -62,6 +65,7 @@ from streamsvm.solvers.linear_rounding import (
     root_pull_at_optimum,
     rounding_of_dual,
     rounding_of_few,
+    rounding_of_gradient,
     rounding_of_primal,
     steepness,
     two_sum_terms,
@@ -90,6 +94,8 @@ least the effect of the change of margins, and grows with ||v - w|| <= 2 sqrt(2 
 """
 SIGMAS = 4.0
 """Allowance for the effect of changed margins with independent signs, in standard deviations of that effect."""
+ENCLOSURE_READINGS = 3.0
+"""Readings of all rows for enclosures by all rows."""
 SWEEPS = 3
 """Maximum number of updates of a row per pass, for solvers without a setting for it."""
 
@@ -101,32 +107,45 @@ def final_passes(plan: Plan) -> float:
     """
     if _map_of(plan) is not None:
         return 3.0
-    return 1.0 if isinstance(plan.features, Standardized) else 0.0
+    readings = ENCLOSURE_READINGS if plan.enclosure == FULL else 0.0
+    return readings + (1.0 if isinstance(plan.features, Standardized) else 0.0)
 
 
-def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
+class Evaluated(NamedTuple):
+    """What is proved of a problem at its saved weights, from which the optimum is enclosed (``enclose``)."""
+
+    certificate: Certificate
+    """P, D and a bound of their rounding, none of it to first order only."""
+    point: EvaluatedPoint | None
+    """The weights with their gradient; None if it is not known."""
+
+
+def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Evaluated]:
     """Set the certificate of every problem to that of the saved model, and set the status of the training, in place.
 
     ``raw``: the stored rows. ``seen``: the store that the solver has read, of the same rows or of their features. Raises
-    DataError, UsageError or DefectError for values that are not finite, before anything is written.
+    DataError, UsageError or DefectError for values that are not finite, before anything is written. Returns what is
+    proved of each problem, if the plan asks for enclosures; else an empty list.
     """
-    features = _map_of(plan)
+    features, found = _map_of(plan), list[Evaluated]()
     if features is not None:
         evaluate_features(plan, training, raw, features)
     elif not plan.solver.exact_kernel:
-        _bound(plan, training, raw, seen)
+        found = _bound(plan, training, raw, seen)
     for run in training.runs:
         check_finite(run, plan)
     training.status = status_of(training, plan)
+    return found
 
 
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
     """Return the sums of row weights, with the largest ones among several problems.
 
-    Returns None for a store with sample weights, which are not read; they are read only in regression and for columns
-    scaled in float32, where the bound for a smooth loss needs the largest weight.
+    Returns None for a store with sample weights, which are not read; they are read only in regression, for columns
+    scaled in float32 and for enclosures, where the bound for a smooth loss needs the largest weight.
     """
-    if plan.layout.weighted and not (plan.layout.numeric or isinstance(plan.features, Standardized)):
+    is_needed = plan.layout.numeric or isinstance(plan.features, Standardized) or plan.enclosure is not None
+    if plan.layout.weighted and not is_needed:
         return None
     counts = np.array(plan.layout.counts, np.float64)
     factors = [np.array(problem.weights or np.ones(len(counts))) for problem in plan.problems]
@@ -188,8 +207,10 @@ class EvaluationErrors(NamedTuple):
 
 def set_certificate(
     plan: Plan, run: ProblemRun, evaluation: Evaluation | MultinomialEvaluation, errors: EvaluationErrors
-) -> None:
+) -> Certificate:
     """Set the certificate of a run to the result of an evaluation with these errors.
+
+    Returns the part of it that is proved, and not to first order only.
 
     The dual value is recomputed from the loss derivatives and from the solver's dual variables. Only if it is too small,
     and the solver has no dual variables of rows, the solver's own dual value is used. If the dual variables are written
@@ -207,7 +228,7 @@ def set_certificate(
     change = steepness(run.problem, abs(primal), weights) * off
     dual = rounding_of_dual(run.problem, new, v, weights, size) + change
     terms = sum_of_terms(run, abs(primal), evaluation.weights, weights)
-    new = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
+    new = proved = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         distance = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
         optimum_change = unit_of(run) * _bound_optimum_change(run.problem, abs(primal), weights, margin_change())
@@ -215,6 +236,7 @@ def set_certificate(
         corrected = before.dual - float((1.0 + distance * np.sqrt(len(evaluation.weights))) * change)
         new = min(new, replace(new, dual=corrected), key=lambda certificate: certificate.gap)
     run.certificate = new
+    return proved
 
 
 def _bound_optimum_change(problem: Problem, primal: float, weights: RowWeights | None, change: MarginChange) -> float:
@@ -246,8 +268,11 @@ def weights_of(plan: Plan, run: ProblemRun) -> Float64:
 
 def evaluate_scaled(
     plan: Plan, training: Training, raw: Store, features: Standardized, known: RowWeights | None
-) -> None:
-    """Replace the certificates of a standardized fit by those computed in float64, for weights of the stored columns."""
+) -> list[Evaluated]:
+    """Replace the certificates of a standardized fit by those computed in float64, for weights of the stored columns.
+
+    Returns what is proved of each problem, if the plan asks for enclosures.
+    """
     solutions = [LinearSolution(weights_of(plan, run), features.bias) for run in training.runs]
     problems = [run.problem for run in training.runs]
     weights = [_fold_weights(features, solution) for solution in solutions]
@@ -260,6 +285,7 @@ def evaluate_scaled(
 
     sums = evaluate_problems(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
+    found = []
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.map_sum)
         size = float(sizes @ reach_of_weights(solution.w))
@@ -268,7 +294,56 @@ def evaluate_scaled(
         if isinstance(evaluation, Evaluation):  # sums in doubled precision, and their transform to scaled columns
             terms = two_sum_terms(terms) + OWN
         v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, known, size))
+        proved = set_certificate(plan, run, evaluation, EvaluationErrors(off, v, known, size))
+        if plan.enclosure is not None:
+            gradient = None
+            if run.problem.loss.smooth():
+                gradient = solution.w - evaluation.slopes[0].vector()
+            of_rows = np.append(_sizes_of_rows(raw, 1.0)[:-1] * features.scale, abs(features.bias))
+            off = 2 * (len(sizes) + 2) * UNIT * float(of_rows @ np.abs(solution.w))
+            found.append(_describe_point(plan, run, proved, gradient, (of_rows, off, terms, known)))
+    return found
+
+
+def _sizes_of_rows(store: Store, bias: float) -> Float64:
+    """Return r_j (d + 1,) of stored rows. They are the largest values, since statistics may be of more rows than the problem has."""
+    return largest_sizes(Raw(bias), store, bias)
+
+
+def _describe_point(
+    plan: Plan,
+    run: ProblemRun,
+    proved: Certificate,
+    gradient: Float64 | None,
+    errors: tuple[Float64, float, int, RowWeights | None],
+) -> Evaluated:
+    """Return what is proved of a problem. ``errors``: the largest |x_j| (p,), error of a margin, roundings of a sum, and row weights."""
+    sizes, off, terms, known = errors
+    # r_j are of all rows of the store, of which a pair of classes has some
+    problem, w = replace(run.problem, rows=plan.layout.rows), weights_of(plan, run)
+    if gradient is None or known is None or not has_enclosure(problem.loss):
+        return Evaluated(proved, None)
+    primal = abs(proved.primal) + proved.rounding
+    components, margins = rounding_of_gradient(problem, primal, sizes, w, off, terms, known)
+    return Evaluated(proved, EvaluatedPoint(w, gradient, components, margins, off))
+
+
+def enclose_optima(plan: Plan, training: Training, raw: Store, known: list[Evaluated]) -> Enclosures | None:
+    """Return the enclosures of the optima of a training; None if the plan does not ask for them. ``known``: by ``certify``."""
+    if plan.enclosure is None:
+        return None
+    problems, full = [run.problem for run in training.runs], plan.enclosure == FULL
+    weights = [weights_of(plan, run) for run in training.runs]
+    pairs = [((c.primal - c.dual) + 2.0 * c.rounding + 4.0 * UNIT * abs(c.primal), point) for c, point in known]
+    return enclose(plan.features, problems, weights, pairs, raw, full=full)
+
+
+def _describe_raw_point(plan: Plan, run: ProblemRun, raw: Store, gradient: Float64 | None) -> Evaluated:
+    """Return what is proved of a problem of the columns as they are stored."""
+    sizes = _sizes_of_rows(raw, run.problem.bias)
+    off = (len(sizes) + 2) * UNIT * float(sizes @ np.abs(weights_of(plan, run)))
+    errors = (sizes, off, two_sum_terms(plan.layout.rows), row_weights(plan, raw))
+    return _describe_point(plan, run, certificate_of(run), gradient, errors)
 
 
 def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom | Embedded) -> None:
@@ -404,10 +479,15 @@ def check_finite(run: ProblemRun, plan: Plan) -> None:
     )
 
 
-def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
+def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Evaluated]:
     """Add a bound of the rounding error to the certificates of a linear fit. If scaling in float32 may have made errors
-    that are too large, recompute the certificates in float64.
+    that are too large, or the plan asks for enclosures, recompute the certificates in float64.
+
+    Returns what is proved of each problem, if the plan asks for enclosures.
     """
+    reads_all = plan.enclosure == FULL and uses_matrices(plan.problems[0])  # which is an evaluation in float64, too
+    if plan.enclosure is not None and isinstance(plan.features, Standardized) and not reads_all:
+        return evaluate_scaled(plan, training, raw, plan.features, row_weights(plan, seen))
     sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
     known, coarse, bounds = row_weights(plan, seen), [], []
     for run in training.runs:
@@ -424,12 +504,14 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> None:
         bounds.append((primal_error, dual_error + change))
         coarse.append(change > SHARE * plan.tolerance * abs(certificate.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
-        evaluate_scaled(plan, training, raw, plan.features, known)
-        return
+        return evaluate_scaled(plan, training, raw, plan.features, known)
     primal_errors = _tighten_for_few_rows(plan, training, seen, [primal_error for primal_error, _ in bounds])
     for run, (_, dual_error), primal_error in zip(training.runs, bounds, primal_errors, strict=True):
         certificate = certificate_of(run)
         run.certificate = replace(certificate, rounding=certificate.rounding + max(primal_error, dual_error))
+    if plan.enclosure is None:
+        return []
+    return [_describe_raw_point(plan, run, raw, plan.solver.gradient(run.state)) for run in training.runs]
 
 
 def _tighten_for_few_rows(plan: Plan, training: Training, seen: Store, bounds: list[float]) -> list[float]:

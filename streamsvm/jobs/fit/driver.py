@@ -70,7 +70,7 @@ from streamsvm.jobs.calibrate import (
     timeout_event,
 )
 from streamsvm.jobs.embed.plan import FLY
-from streamsvm.jobs.fit.certify import certify, final_passes, save_dual
+from streamsvm.jobs.fit.certify import Evaluated, certify, enclose_optima, final_passes, save_dual
 from streamsvm.jobs.fit.fallback import (
     FLOAT64,
     continue_with,
@@ -85,6 +85,7 @@ from streamsvm.jobs.fit.fallback import (
 )
 from streamsvm.jobs.fit.label_leaks import label_leak_notice
 from streamsvm.jobs.fit.notices import (
+    enclosure_notice,
     explain_missing_certificate,
     ineffective_settings,
     list_precision_notices,
@@ -296,6 +297,8 @@ class TrainedFit(NamedTuple):
     """The finished training, with the certificates of the model to save."""
     pass_certificates: Certificates
     """The certificates of the solver's last pass; empty if the solver stalled and was not evaluated."""
+    evaluated: list[Evaluated]
+    """What is proved of each problem, if enclosures are asked for."""
 
 
 def fit(
@@ -374,7 +377,8 @@ def _fit_planned(context: FitContext) -> FitResult:
         stack.enter_context(signals.set_resume_command(context.command(resume=True)))
         with limit:  # the time limit includes the calibration, but not the writing
             calibrations = _calibrate(context, planned, trained)
-        models = add_calibrations(build_models(job, store, plan, training), calibrations)
+        enclosures = enclose_optima(plan, training, store, trained.evaluated)
+        models = add_calibrations(build_models(job, store, plan, training, enclosures), calibrations)
         if job.threshold is not None and job.validation is not None:
             models = _add_held_out_thresholds(context, planned, models)
         if job.dual:
@@ -417,7 +421,8 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         trained = stack.enter_context(train_to_certificate(context, seen, planned))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
-        models = add_calibrations(build_models(job, store, plan, training), calibrations)
+        enclosures = enclose_optima(plan, training, store, trained.evaluated)
+        models = add_calibrations(build_models(job, store, plan, training, enclosures), calibrations)
     warnings = (*explain_missing_certificate(job, store, plan, training), *missing_calibration_notice(job, models))
     precision = list_precision_notices(replace(plan, problems=original_problems), store)
     return MemoryFitResult(
@@ -426,7 +431,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         training,
         plan,
         warnings=warnings,
-        notices=(*memory_notices(plan), *precision),
+        notices=(*memory_notices(plan), *precision, *enclosure_notice(plan, models[plan.costs[-1]])),
         precision_notices=precision,
     )
 
@@ -445,33 +450,33 @@ def train_to_certificate(
     until_stall = fallback_plan is not None or (finer is not None and may_stall_on_features(planned))
     with _train(context, seen, planned, until_stall=until_stall) as (plan, training):
         pass_certificates = [run.certificate for run in training.runs]
-        next_plan = None
+        next_plan, evaluated = None, list[Evaluated]()
         if training.status == Status.STALLED and training.active():
             pass_certificates = []
             next_plan = fallback_plan
         else:
-            _certify_without_compile_time(plan, training, store, seen)
+            evaluated = _certify_without_compile_time(plan, training, store, seen)
         if next_plan is not None:
             report(fallback_event(training, next_plan))
         elif finer is not None and _should_use_float64(context, plan, training, pass_certificates):
             report(float64_event(plan, training, pass_certificates))
             next_plan = continue_with(finer, plan, training)
         if next_plan is None:
-            yield TrainedFit(seen, plan, training, pass_certificates)
+            yield TrainedFit(seen, plan, training, pass_certificates, evaluated)
             return
         seen = store if next_plan.request is not None else seen
         previous = replace(training, runs=[], row_states={})
         del training  # frees its rows before the next training allocates memory
     with _train(replace(context, saved=[]), seen, next_plan, previous=previous) as (plan, training):
         pass_certificates = [run.certificate for run in training.runs]
-        _certify_without_compile_time(plan, training, store, seen)
-        yield TrainedFit(seen, plan, training, pass_certificates)
+        evaluated = _certify_without_compile_time(plan, training, store, seen)
+        yield TrainedFit(seen, plan, training, pass_certificates, evaluated)
 
 
-def _certify_without_compile_time(plan: Plan, training: Training, store: Store, seen: Store) -> None:
+def _certify_without_compile_time(plan: Plan, training: Training, store: Store, seen: Store) -> list[Evaluated]:
     """Certify the training. Compilation, which happens once on a machine, does not count as time of the job."""
     with time_limit.job_clock.without_compiler():
-        certify(plan, training, store, seen)
+        return certify(plan, training, store, seen)
 
 
 def _should_use_float64(context: FitContext, plan: Plan, training: Training, pass_certificates: Certificates) -> bool:
@@ -730,6 +735,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *majority_class_notice(plan, training),
         *edge_of_C_notice(plan, training),
         *threshold_notice(models[find_best_C(plan, training)]),
+        *enclosure_notice(plan, models[find_best_C(plan, training)]),
     )
     warnings = (*explain_missing_certificate(job, store, plan, training), *missing_calibration_notice(job, models))
     failure = make_strict_error(warnings) if job.strict else None

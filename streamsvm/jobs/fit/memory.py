@@ -12,6 +12,7 @@ from streamsvm.engine.partition import pass_groups
 from streamsvm.input_files import is_folder
 from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
+from streamsvm.jobs.fit.enclose import enclosure_terms
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import describe_task, warm_start_terms
 from streamsvm.model.measures import MEASURES, RANKS, choose_measure
@@ -34,7 +35,7 @@ def plan_memory(
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
-    terms += calibration_terms(job, solver, problems, seen, readers)
+    terms += calibration_terms(job, solver, problems, seen, readers) + enclosure_terms(job, problems, readers)
     terms += warm_start_terms(problems) + _held_out_terms(job, layout, problems, count)
     solver_bytes = sum(c.fixed for c in costs) + sum_shared_bytes(costs, problems)
     terms.append(Term("solver", solver_bytes, f"{len(problems)} problem(s)"))

@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from streamsvm.config.options import build, field_values
 from streamsvm.config.units import mib, percent
+from streamsvm.enclosure import MOST_COMPONENTS, MOST_ROOT_BYTES, has_enclosure
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.common_options import CRAMMER_SINGER
 from streamsvm.jobs.embed.plan import FLY
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.options import FULL, FitJob
 from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
 from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
 from streamsvm.jobs.fit.solver_choice import solver_settings
@@ -74,6 +75,24 @@ def threshold_notice(model: Model) -> tuple[str, ...]:
     metric = f"{measure.title} of {quote(threshold['positive'])}" if measure.has_positive else measure.title
     score = f"{metric} is {measure.full_text(threshold['score'])} there, on {threshold['rows']}"
     return (f"labels are predicted at the threshold {threshold['value']:.6g} of the decision value: {score}",)
+
+
+def enclosure_notice(plan: Plan, model: Model) -> tuple[str, ...]:
+    """Return a line if --certify left only a ball around the optimum, with the reason; else empty."""
+    if model.enclosures is None or not any(part.root is None for part in model.enclosures.parts):
+        return ()
+    problem = plan.problems[0]
+    if not has_enclosure(problem.loss):
+        why = "the loss has a kink; squared_hinge, or huber, the hinge with a rounded corner, have narrow intervals"
+    elif problem.components > MOST_COMPONENTS:
+        why = f"there are more than {MOST_COMPONENTS - 1} columns"
+    elif 4 * len(plan.problems) * problem.components**2 > MOST_ROOT_BYTES:
+        why = "the matrices of so many functions of so many columns are too large for a model"
+    elif plan.enclosure == FULL:
+        why = "the fit ended too far from the optimum; a smaller --tolerance mends that"
+    else:
+        why = "the fit ended too far from the optimum, or by a solver that knows no gradient; --certify full, or a smaller --tolerance, mends that"
+    return (f"--certify: only a ball around the optimum is proved, and intervals are wide: {why}",)
 
 
 def make_strict_error(warnings: tuple[str, ...]) -> UncertifiedError | None:

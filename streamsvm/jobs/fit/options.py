@@ -42,6 +42,8 @@ from streamsvm.jobs.ingest.options import (
     job_on_store,
 )
 
+NO_ENCLOSURE, LABELS, FULL = "none", "labels", "full"
+"""What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, or one by all rows."""
 NO_CALIBRATION = "none"
 """The value of --calibrate for a model without probabilities, which is also the default."""
 
@@ -234,6 +236,15 @@ class FitJob(
             bounds=Bounds(least=2, most=1000),
         ),
     ] = None
+    certify: Annotated[
+        str | None,
+        Option(
+            "Keep in the model what proves answers: which labels, decision values and coefficients more training could change. labels: from "
+            "the last pass and a few rows. full: from three readings more, for losses without kinks; far narrower intervals. For linear models.",
+            "model",
+            choices=(NO_ENCLOSURE, LABELS, FULL),
+        ),
+    ] = None
     strict: Annotated[
         bool,
         Option(
@@ -282,6 +293,8 @@ class FitJob(
         super().__post_init__()
         if self.calibrate == NO_CALIBRATION:
             object.__setattr__(self, "calibrate", None)
+        if self.certify == NO_ENCLOSURE:
+            object.__setattr__(self, "certify", None)
         self._check_one_class()
         check_score(self.score)
         check_score(self.threshold, "--threshold")

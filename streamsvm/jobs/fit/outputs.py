@@ -35,6 +35,7 @@ from streamsvm.store.format.labels import sort_key
 from streamsvm.types import Kernel, LinearSolution, Problem, Store, SupportSolution
 
 if TYPE_CHECKING:
+    from streamsvm.enclosure import Enclosures
     from streamsvm.features.expansion import Expansion
 
 
@@ -125,11 +126,13 @@ def summary(training: Training, plan: Plan) -> JsonObject:
     }
 
 
-def build_models(job: FitJob, store: Store, plan: Plan, training: Training) -> dict[float, Model]:
-    """Return the models of a training, one for each C."""
+def build_models(
+    job: FitJob, store: Store, plan: Plan, training: Training, enclosures: Enclosures | None = None
+) -> dict[float, Model]:
+    """Return the models of a training, one for each C; ``enclosures``: of all its problems."""
     weights, expansion = weights_and_expansion(plan, training)
-    pairs = plan.problems[0].kind.votes
-    model = Model(weights, plan.class_names, _provenance(job, store, plan, training), expansion, pairs=pairs)
+    pairs, provenance = plan.problems[0].kind.votes, _provenance(job, store, plan, training)
+    model = Model(weights, plan.class_names, provenance, expansion, pairs=pairs, enclosures=enclosures)
     return split_by_C(model, plan.problems)
 
 
@@ -149,7 +152,10 @@ def split_by_C(model: Model, problems: Sequence[Problem]) -> dict[float, Model]:
             rows = [rows[k] for k in order]
             certificates = [certificates[k] for k in order] if len(certificates) > 1 else certificates
         provenance = model.provenance | {"certificates": certificates}
-        models[C] = replace(model, weights=model.weights[rows], classes=classes, provenance=provenance)
+        enclosures = None if model.enclosures is None else model.enclosures.select(rows)
+        models[C] = replace(
+            model, weights=model.weights[rows], classes=classes, provenance=provenance, enclosures=enclosures
+        )
     return models
 
 
@@ -255,6 +261,8 @@ def describe_settings(job: FitJob) -> JsonObject:
     """
     excluded = {*RUN_SETTINGS, *LOCATION_SETTINGS}
     plain = {name: value for name, value in plain_settings(job).items() if name not in excluded}
+    if job.certify is None:  # models without it have the bytes that they had before there was one
+        del plain["certify"]
     return plain | {name: _digest_input(plain[name]) for name in FILE_SETTINGS if isinstance(plain[name], str)}
 
 

@@ -37,6 +37,7 @@ from streamsvm.jobs.embed.plan import (
     undo_column_offsets,
     wants_landmarks,
 )
+from streamsvm.jobs.fit.enclose import check_enclosure
 from streamsvm.jobs.fit.memory import fit_to_memory, max_landmarks, suggest_smaller_chunks
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import (
@@ -143,6 +144,8 @@ class Plan:
     """Whether the dual variables are written to a file. The certificate then has the dual value of the variables
     written, even if a better dual bound is known.
     """
+    enclosure: str | None = None
+    """How the optimum is enclosed (--certify); None: it is not."""
     predicts: PredictionTask = TWO_CLASSES
     """The facts about the prediction task on which metrics depend."""
     measure: Measure = ERROR
@@ -319,6 +322,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     solver = build_solver(job, solver_name, problems[0])
     features = choose_features(job, store)
     request = request_features(job, store, features, bias_value(job))
+    check_enclosure(job, store, solver, problems[0])
     if job.needs_scores:
         check_no_label_leakage(store, request, "--threshold" if job.calibrate is None else "--calibrate")
     kernel = make_exact_kernel(job, solver, store, features)
@@ -359,7 +363,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         remedy += ", or a model with fewer support rows, --max-support 1000"
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding,
-        writes_dual=job.dual is not None, predicts=predicts, measure=measure,
+        writes_dual=job.dual is not None, enclosure=job.certify, predicts=predicts, measure=measure,
     )  # fmt: skip
 
 

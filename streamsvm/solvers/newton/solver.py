@@ -177,6 +177,8 @@ class NewtonState:
     """Whether this pass evaluates its point and keeps no rows."""
     hessian: Total[Float64 | None] = None
     """X' diag(second_derivatives) X (columns + 1, columns + 1) of the blocks visited so far; None before the first."""
+    best_gradient: DriverOnly[Float64 | None] = None
+    """(columns + 1,) the gradient of P at ``best``, for a loss without kinks; None: it is not known."""
 
     def raise_dual(self, dual: float) -> None:
         """Record a dual value found in memory, if it is the largest so far. The dual variables of the rows outside
@@ -377,6 +379,8 @@ class Newton(Solver[NewtonState]):
         state.passes += 1
         if evaluation.primal < state.primal:
             state.primal, state.best = evaluation.primal, state.point
+            is_known = state.problem.loss.smooth() and not state.point_sums.unformed
+            state.best_gradient = evaluation.gradient if is_known else None
         if evaluation.dual > state.dual:
             state.dual, state.dual_point = evaluation.dual, DualPoint(state.point, state.mu, evaluation.scale)
         model = state.steps or state.trust_region
@@ -531,6 +535,9 @@ class Newton(Solver[NewtonState]):
     def solution(self, state: NewtonState) -> LinearSolution:
         """Return the evaluated point with the least P."""
         return LinearSolution(state.best.copy(), state.problem.bias)
+
+    def gradient(self, state: NewtonState) -> Float64 | None:
+        return None if state.best_gradient is None else state.best_gradient.copy()
 
     def keep_dual_point(self) -> Newton:
         """Return the solver without ``polish``, so that the dual variables that attain the bound exist for every

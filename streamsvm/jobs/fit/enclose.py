@@ -1,0 +1,262 @@
+"""Enclose the optima of a finished fit, so that its model can prove answers (--certify).
+
+The mathematics is in ``streamsvm.enclosure``. **labels**: the gradient comes from the last evaluation of the fit, and H_lo from some
+rows, which are read again in a few chunks. A solver that does not know the gradient (dual coordinate descent, a loss with a kink) leaves the
+ball of its gap. **full**: the gradient, H_lo and H_hi of all rows, in three readings. Where
+the lemma does not apply, because w is too far from the optimum, a ball remains.
+
+The chunks of the sample, their rows, and the order of sums are decided by the layout of the store alone, so that threads and
+workers change nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from streamsvm.aliases import Array
+from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.enclosure import (
+    MOST_COMPONENTS,
+    Enclosure,
+    Enclosures,
+    EvaluatedPoint,
+    FirstReading,
+    MarginRows,
+    Readings,
+    ReadingSums,
+    add_first_reading,
+    ball_of_gap,
+    ball_of_gradient,
+    close_first_reading,
+    enclose_by_rows,
+    exact_features,
+    has_enclosure,
+    limit_bytes,
+    margins_of,
+    reading_bytes,
+    start_first_reading,
+    work_bytes,
+)
+from streamsvm.engine.block_visitor import targets_and_weights
+from streamsvm.engine.evaluation import ProblemBlock, RowsInGroups, Summation, sum_groups
+from streamsvm.errors import UsageError
+from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.fit.options import FULL, FitJob
+from streamsvm.rows import Float64, Rows, Targets, row_slice
+from streamsvm.schedule.stream import Stream
+from streamsvm.types import AnySolver, Block, FeatureMap, Problem, Store, Term, Visit
+
+SAMPLE_CHUNKS = 4
+"""Chunks, at most, that are read again for the rows of a sample."""
+SAMPLE_ROWS, SAMPLE_BYTES = 10_000, 32 << 20
+"""Rows of a sample, and bytes of them, at most."""
+TILE_BYTES = 16 << 20
+"""Bytes, at most, of the rows that are converted to float64 at a time."""
+
+
+class Scaling(NamedTuple):
+    """How a linear problem sees stored rows."""
+
+    columns: int
+    bias: float
+    shift: Array | None = None
+    scale: Array | None = None
+
+    @classmethod
+    def of(cls, features: FeatureMap, problem: Problem) -> Scaling:
+        """Return that of a feature map of columns."""
+        if isinstance(features, Standardized):
+            return cls(problem.columns, features.bias, features.shift, features.scale)
+        return cls(problem.columns, problem.bias)
+
+    def apply(self, X: Rows) -> Float64:
+        """Return rows in float64 (n, columns + 1)."""
+        return exact_features(X, *self)
+
+
+def check_enclosure(job: FitJob, store: Store, solver: AnySolver, problem: Problem) -> None:
+    """Raise UsageError for a fit whose optimum is not enclosed."""
+    if job.certify is None:
+        return
+    reasons = {
+        "kernels": job.kernel != "linear" or solver.exact_kernel,
+        "kernel features of a store": store.facts.get("map") is not None,
+        "--one-class": problem.kind.one_class,
+        "--nu": not problem.regularizer.has_scale,
+        "--l1 and --l1-ball": not problem.regularizer.is_squared_norm,
+        "--multi-class crammer_singer": problem.kind.classes > 0,
+    }
+    for what, is_given in reasons.items():
+        if is_given:
+            hint = (
+                "leave out --certify; it is for linear models with the penalty ||w||^2 / 2, one-vs-rest or one-vs-one"
+            )
+            raise UsageError(
+                f"--certify cannot be combined with {what}: nothing is proved of these answers yet", hint=hint
+            )
+
+
+def uses_matrices(problem: Problem) -> bool:
+    """Return whether an enclosure is more than a ball: the loss has no kink, and there are few components."""
+    return has_enclosure(problem.loss) and problem.components <= MOST_COMPONENTS
+
+
+def enclosure_terms(job: FitJob, problems: list[Problem], readers: int) -> list[Term]:
+    """Return the memory of enclosing the optima."""
+    if job.certify is None:
+        return []
+    p, count = problems[0].components, len(problems)
+    nbytes, why = 8 * 8 * p * count, "centers"
+    if uses_matrices(problems[0]):
+        nbytes += work_bytes(p) + SAMPLE_BYTES + 3 * count * 8 * p * p
+        why = "rows of a sample, matrices"
+        if job.certify == FULL:
+            # sums at work and waiting to be joined, and tiles of rows, by each thread
+            nbytes += (2 * readers + 2) * (count * reading_bytes(p) + 3 * TILE_BYTES)
+            why = "matrices of each problem, by each thread"
+    return [Term("enclosure", nbytes, why)]
+
+
+def enclose(
+    features: FeatureMap,
+    problems: list[Problem],
+    weights: list[Float64],
+    known: list[tuple[float, EvaluatedPoint | None]],
+    store: Store,
+    *,
+    full: bool,
+) -> Enclosures:
+    """Return the enclosures of all problems.
+
+    ``weights``: of each problem (p,). ``known``: an upper bound of P - min P, and the point where the gradient is known.
+    """
+    scaling = Scaling.of(features, problems[0])
+    points = [point for _, point in known]
+    found = [_smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, known, strict=True)]
+    if full and uses_matrices(problems[0]):
+        found = read_all(store, scaling, problems, weights)
+    elif uses_matrices(problems[0]) and any(point is not None for point in points):
+        sample = read_sample(store, scaling, problems)
+        found = [
+            ball if point is None else _choose(enclose_by_rows(point, rows.at(point, problem), problem.loss), ball)
+            for ball, point, rows, problem in zip(found, points, sample, problems, strict=True)
+        ]
+    return Enclosures(tuple(limit_bytes(found)), scaling.bias, scaling.shift, scaling.scale)
+
+
+def _smaller(ball: Enclosure, point: EvaluatedPoint | None) -> Enclosure:
+    return ball if point is None else min(ball, ball_of_gradient(point), key=lambda one: one.slack)
+
+
+def _choose(one: Enclosure, ball: Enclosure) -> Enclosure:
+    """Return the enclosure with a matrix, which is never wider than the ball of the gradient; else the ball."""
+    return ball if one.root is None else one
+
+
+class SampleRows(NamedTuple):
+    """Rows of a problem in memory."""
+
+    X: Float64
+    y: Targets
+    C: Float64
+
+    def at(self, point: EvaluatedPoint, problem: Problem) -> MarginRows:
+        """Return the rows with their margins at a point."""
+        return margins_of(self.X, self.y, self.C, point.weights, numeric=problem.loss.numeric())
+
+
+def read_sample(store: Store, scaling: Scaling, problems: list[Problem]) -> list[SampleRows]:
+    """Return the sample of rows of each problem, from a few chunks that are spread over the store."""
+    layout = store.layout
+    chunks = np.unique(
+        np.linspace(0, len(layout.chunks) - 1, min(SAMPLE_CHUNKS, len(layout.chunks))).astype(int)
+    ).tolist()
+    most = min(SAMPLE_ROWS, SAMPLE_BYTES // (8 * (scaling.columns + 1)))
+    each = -(-most // len(chunks))
+    visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
+    parts, all_codes, weights = [], [], []
+    with Stream(store, visits, depth=1) as stream:
+        for loaded in stream:
+            count = len(loaded.chunk.codes)
+            chosen = np.arange(count) if count <= each else np.linspace(0, count - 1, each).astype(np.int64)
+            parts.append(scaling.apply(take_rows(loaded.chunk.X, chosen)))
+            all_codes.append(loaded.chunk.codes[chosen])
+            weights += [] if loaded.chunk.weight is None else [loaded.chunk.weight[chosen]]
+    rows, codes, weight = np.concatenate(parts), np.concatenate(all_codes), np.concatenate(weights) if weights else None
+    found = []
+    for problem in problems:
+        chosen_rows = problem.kind.select(codes)
+        own = slice(None) if chosen_rows is None else np.flatnonzero(chosen_rows)
+        y, s = targets_and_weights(problem, codes[own], None if weight is None else weight[own])
+        found.append(SampleRows(rows[own], y, problem.C * s.astype(np.float64)))
+    return found
+
+
+def read_all(store: Store, scaling: Scaling, problems: list[Problem], weights: list[Float64]) -> list[Enclosure]:
+    """Return the enclosure of each problem by all rows, from three readings. ``weights``: of each problem (p,)."""
+    rows = AllRows(store, scaling, problems, weights)
+    firsts = rows.read_first()
+    states = [Readings(first, problem.loss) for first, problem in zip(firsts, problems, strict=True)]
+    sums = rows.read([state.empty for state in states], lambda k, one, part, _: states[k].add(one, part))
+    closed = [state.close(one) for state, one in zip(states, sums, strict=True)]
+    sums = rows.read([state.empty for state in closed], lambda k, one, part, _: closed[k].add(one, part))
+    return [state.enclose(one) for state, one in zip(closed, sums, strict=True)]
+
+
+@dataclass(slots=True)
+class AllRows:
+    """Reads all rows of some problems with their margins at given weights."""
+
+    store: Store
+    scaling: Scaling
+    problems: list[Problem]
+    weights: list[Float64]
+    """(p,) of each problem."""
+
+    def read_first(self) -> list[FirstReading]:
+        """Return the gradient and the Hessian of each problem, from one reading."""
+
+        def add(k: int, sums: ReadingSums, rows: MarginRows, signs: Float64) -> None:
+            add_first_reading(sums, rows, signs, self.problems[k].loss)
+
+        starts = [partial(start_first_reading, len(w)) for w in self.weights]
+        return [close_first_reading(one, w) for one, w in zip(self.read(starts, add), self.weights, strict=True)]
+
+    def read(
+        self,
+        starts: Sequence[Callable[[], ReadingSums]],
+        add: Callable[[int, ReadingSums, MarginRows, Float64], None],
+    ) -> list[ReadingSums]:
+        """Return the sums of a reading. ``starts``: empty sums of each problem; ``add(k, sums, rows, signs)`` adds rows to those of problem k."""
+
+        def add_block(sums: list[ReadingSums], problem_block: ProblemBlock) -> None:
+            k, block, _ = problem_block
+            for rows, signs in self.iterate_rows(k, block):
+                add(k, sums[k], rows, signs)
+
+        nbytes = sum(value.nbytes for start in starts for value in start().values)
+        summation = Summation(lambda: [start() for start in starts], add_block, _merge_sums, nbytes)
+        return sum_groups(self.rows(), summation)
+
+    def rows(self) -> RowsInGroups:
+        """Return the rows as blocks of the problems."""
+        return RowsInGroups(self.store, Raw(0.0), self.problems, working=3 * TILE_BYTES)
+
+    def iterate_rows(self, k: int, block: Block) -> Iterator[tuple[MarginRows, Float64]]:
+        """Yield the rows of a block of problem k in float64, some at a time, with their signs z (n,)."""
+        problem, count = self.problems[k], len(block.y)
+        step = max(1, TILE_BYTES // (8 * (self.scaling.columns + 1)))
+        for first in range(0, count, step):
+            part = slice(first, min(count, first + step))
+            X, y = self.scaling.apply(row_slice(block.X, part.start, part.stop)), block.y[part]
+            C = problem.C * block.s[part].astype(np.float64)
+            yield margins_of(X, y, C, self.weights[k], numeric=problem.loss.numeric()), problem.kind.signs(y)
+
+
+def _merge_sums(left: list[ReadingSums], right: list[ReadingSums]) -> list[ReadingSums]:
+    return [one.merge(other) for one, other in zip(left, right, strict=True)]

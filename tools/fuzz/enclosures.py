@@ -1,0 +1,332 @@
+"""Audit enclosures of exact optima: python -m tools.fuzz.enclosures [--problems 3000] [--seed 0] [--faults] [--counts].
+
+Random problems - every smooth loss, weights 0 and 1000, columns far from 0, of all scales, equal or 0, fewer rows than columns, repeated rows, separable classes, one
+row of norm 1e6, C from 1e-6 to 1e6, with and without a constant feature - are solved here, by a Newton method whose losses, gradients and steps share nothing with
+the package: the weights and the gradient are long doubles, and as P is strongly convex, ||w - w*|| <= ||grad P(w)||, which is
+all that the audit allows for. Enclosures are built at iterates from w = 0 to the optimum, by some rows, by all rows, and from
+the gradient alone, and compared with that optimum for the rows of the problem, fresh rows, and unit vectors (coefficients).
+
+An interval that does not contain what it should, and a label called proved that is not the optimum's, is a finding; exit code 1 if there is one.
+--faults plants five faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
+bounds of secants exchanged, the check of the steps left out, derivatives in the place of secants, rounding of margins and sums left out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+
+from streamsvm import enclosure, losses
+
+L = np.longdouble
+U = 2.0**-53
+LOOKED_AT = (0, 1, 2, 4, 7)
+"""Steps of the Newton method at whose points enclosures are built."""
+SMOOTH = ("squared_hinge", "huber", "logistic", "squared", "squared_epsilon", "rounded_epsilon", "rounded_pinball")
+
+
+class Drawn(NamedTuple):
+    """A problem: float64 rows with the constant feature, targets, weights, and the loss by name with its numbers."""
+
+    X: Any
+    y: Any
+    C: Any
+    loss: str
+    numbers: tuple[float, ...]
+    fresh: Any
+
+    @property
+    def numeric(self) -> bool:
+        return self.loss in SMOOTH[3:]
+
+    @property
+    def record(self) -> Any:
+        """The loss as the package has it."""
+        kind = {
+            "squared_hinge": losses.SquaredHinge, "huber": losses.Huber, "logistic": losses.Logistic, "squared": losses.Squared,
+            "squared_epsilon": losses.SquaredEpsilonInsensitive, "rounded_epsilon": losses.RoundedEpsilon, "rounded_pinball": losses.RoundedPinball,
+        }[self.loss]  # fmt: skip
+        return kind(*self.numbers)
+
+
+def slope_and_bend(one: Drawn, m: Any) -> tuple[Any, Any]:  # noqa: PLR0911 (a return a loss)
+    """-l'(m) and l''(m), in the precision of m."""
+    a = [L(number) for number in one.numbers]
+    zero = m * 0
+    if one.loss == "squared_hinge":
+        return 2 * np.maximum(zero, a[0] - m), 2.0 * (m < a[0])
+    if one.loss == "huber":
+        mu, k = a
+        return np.clip((k + mu - m) / (2 * mu), 0, 1), (np.abs(m - k) < mu) / (2 * mu)
+    if one.loss == "logistic":
+        e = np.exp(-np.abs(a[0] * m))
+        return np.where(m > 0, e, 1 + zero) / (1 + e), a[0] * e / ((1 + e) * (1 + e))
+    if one.loss == "squared":
+        return -2 * a[0] * m, 2 * a[0] + zero
+    if one.loss == "squared_epsilon":
+        return -2 * np.sign(m) * np.maximum(zero, np.abs(m) - a[0]), 2.0 * (np.abs(m) > a[0])
+    if one.loss == "rounded_epsilon":
+        inner, outer = a
+        s = np.clip((np.abs(m) - inner) / (outer - inner), 0, 1)
+        return -np.sign(m) * s, ((np.abs(m) > inner) & (np.abs(m) < outer)) / (outer - inner)
+    mu, q = a
+    return q - np.clip((m + mu) / (2 * mu), 0, 1), (np.abs(m) < mu) / (2 * mu)
+
+
+def gradient(one: Drawn, w: Any) -> tuple[Any, Any]:
+    """The gradient and the margins at w, in long doubles."""
+    f = one.X.astype(L) @ w
+    m = f - one.y.astype(L) if one.numeric else one.y.astype(L) * f
+    a = one.C.astype(L) * slope_and_bend(one, m)[0] * (1 if one.numeric else one.y)
+    return w - one.X.astype(L).T @ a, m
+
+
+def solve(one: Drawn, steps: int = 200) -> tuple[list[Any], Any, float]:
+    """The iterates of Newton's method from 0, the optimum, and the most by which it can be off."""
+    p = one.X.shape[1]
+    w, found = np.zeros(p, L), []
+    best, least = w, np.inf
+    for k in range(steps):
+        g, m = gradient(one, w)
+        length = float(np.sqrt(np.sum(g * g)))
+        if k in LOOKED_AT:
+            found.append(w.astype(np.float64))
+        if length < least:
+            best, least = w, length
+        if length <= 1e-17 * float(np.sqrt(np.sum(w * w)) + 1e-3):
+            break
+        bend = (one.C * slope_and_bend(one, m)[1]).astype(np.float64)
+        H = np.eye(p) + (one.X * bend[:, None]).T @ one.X
+        d = np.linalg.solve(H, -g.astype(np.float64)).astype(L)
+        # the slope along d is a rising function of the step: by halves to where it is about 0
+        t = L(1)
+        for _ in range(40):
+            if float(gradient(one, w + t * d)[0] @ d) <= 0.1 * abs(float(g @ d)):
+                break
+            t /= 2
+        w = w + t * d
+    return found, best, least * (1 + 1e-9) + float(np.sqrt(np.sum(best * best))) * 1e-18
+
+
+def draw(seed: int) -> Drawn:
+    """A problem of a seed."""
+    r = np.random.default_rng(seed)
+    n, d = int(r.integers(2, 120)), int(r.integers(1, 14))
+    X = r.standard_normal((n, d)) * np.exp(r.normal(0, r.choice([0, 0.5, 3]), d))
+    shape = r.integers(0, 8)
+    if shape == 0:
+        X[:, 0] = 0.0
+    elif shape == 1 and d > 1:
+        X[:, 1] = X[:, 0]
+    elif shape == 2:
+        X += r.choice([10.0, 1e4])
+    elif shape == 3:
+        X[0] *= 1e6 / max(1e-9, float(np.linalg.norm(X[0])))
+    elif shape == 4:
+        X *= r.random((n, d)) < 0.2
+    elif shape == 5:
+        X = X[r.integers(0, max(1, n // 5), n)]
+    elif shape == 6:
+        X[:, 0] = (np.arange(n) == 0) * 1.0
+    X = X.astype(np.float32).astype(np.float64)
+    fresh = np.concatenate([X[r.permutation(n)[:10]], (r.standard_normal((10, d)) * (np.abs(X).max() or 1.0))]).astype(
+        np.float32
+    )
+    bias = float(r.choice([0.0, 1.0, 1.0, 3.0]))
+    X, fresh = (np.hstack([A.astype(np.float64), np.full((len(A), 1), bias)]) for A in (X, fresh))
+    loss = str(r.choice(SMOOTH))
+    true = X @ r.standard_normal(d + 1) / np.sqrt(1 + np.square(X).sum(1).mean())
+    noise = r.choice([0.0, 0.3, 2.0])
+    numbers: tuple[float, ...] = ()
+    mu = float(np.exp(r.uniform(-6, 1)))
+    if loss in SMOOTH[3:]:
+        y = true * np.exp(r.normal(0, 2)) + noise * r.standard_normal(n)
+        numbers = {
+            "squared": (mu,),
+            "squared_epsilon": (float(r.choice([0.0, mu])),),
+            "rounded_epsilon": (mu / 2, mu),
+            "rounded_pinball": (mu, 0.3),
+        }[loss]
+    else:
+        y = np.where(true + noise * r.standard_normal(n) > 0, 1.0, -1.0)
+        k = float(r.choice([1.0, 0.5, 8.0]))
+        numbers = {"squared_hinge": (k,), "huber": (mu, k), "logistic": (float(np.exp(r.normal(0, 1))),)}[loss]
+    C = np.full(n, float(np.exp(r.uniform(np.log(1e-6), np.log(1e6)) * r.choice([0.3, 1.0]))))
+    if r.random() < 0.3:
+        C *= r.choice([0.0, 1.0, 2.5, 1000.0], n)
+    return Drawn(X, y, C, loss, numbers, fresh)
+
+
+def evaluate(one: Drawn, w: Any) -> tuple[Any, Any]:
+    """The point and the rows of the package at w: margins and gradient in float64, with bounds of what that costs."""
+    rows = enclosure.margins_of(one.X, one.y, one.C, w, numeric=one.numeric)
+    slopes, _ = slope_and_bend(one, rows.m)
+    a = (one.C * slopes).astype(np.float64)
+    signed = a if one.numeric else a * one.y
+    n, size = len(one.y), np.abs(one.X).T @ np.abs(a) + np.abs(w)
+    most = 1.0 / one.record.curvature(1.0)
+    margins = float(np.sqrt(np.sum(one.C * most * rows.errors**2))) * 1.000001
+    return enclosure.EvaluatedPoint(w, w - one.X.T @ signed, (n + 16) * U * size, margins), rows
+
+
+def enclosures_at(one: Drawn, w: Any, r: Any) -> Iterator[tuple[str, Any]]:
+    """The enclosures that the package builds at w."""
+    point, rows = evaluate(one, w)
+    yield "ball", enclosure.ball_of_gradient(point)
+    some = np.sort(r.permutation(len(one.y))[: max(1, len(one.y) // 2)])
+    for name, chosen in (("some rows", some), ("all rows, one side", np.arange(len(one.y)))):
+        yield name, enclosure.enclose_by_rows(point, enclosure.MarginRows(*(a[chosen] for a in rows)), one.record)
+    first = enclosure.close_first_reading(
+        add_up(one, rows, lambda: enclosure.start_first_reading(len(w)), _add_first), w
+    )
+    if first.metric is None:
+        return
+    readings = enclosure.Readings(first, one.record)
+    readings = readings.close(add_up(one, rows, readings.empty, lambda _, *given: readings.add(*given[:2])))
+    yield (
+        "all rows, two sides",
+        readings.enclose(add_up(one, rows, readings.empty, lambda _, *given: readings.add(*given[:2]))),
+    )
+
+
+def _add_first(one: Drawn, sums: Any, rows: Any, signs: Any) -> None:
+    enclosure.add_first_reading(sums, rows, signs, one.record)
+
+
+def add_up(one: Drawn, rows: Any, empty: Any, add: Any) -> Any:
+    """The sums of a reading of all rows in two parts."""
+    sums, cut, signs = empty(), len(one.y) // 3, np.ones(len(one.y)) if one.numeric else one.y
+    for part in (slice(0, cut), slice(cut, None)):
+        other = empty()
+        add(one, other, enclosure.MarginRows(*(a[part] for a in rows)), signs[part])
+        sums.merge(other)
+    return sums
+
+
+def audit(seed: int, counts: Any) -> list[str]:
+    """Findings of one problem."""
+    one, found = draw(seed), []
+    with np.errstate(all="ignore"):
+        iterates, best, off = solve(one)
+    exact = best.astype(L)
+    Z = np.concatenate([one.fresh, one.X[:20], np.eye(one.X.shape[1])])
+    true, allowed = (
+        Z.astype(L) @ exact,
+        off * np.sqrt(np.square(Z).sum(1)) + 1e-18 * np.abs(Z) @ np.abs(exact.astype(float)),
+    )
+    r = np.random.default_rng(seed)
+    points = [
+        *iterates,
+        best.astype(np.float64),
+        best.astype(np.float64) * (1 + r.normal(0, 1e-6)),
+        r.standard_normal(len(best)),
+    ]
+    for number, w in enumerate(points):
+        for kind, box in enclosures_at(one, w, r):
+            low, high = box.interval(Z)
+            bad = (true < low.astype(L) - allowed) | (true > high.astype(L) + allowed) | ~(low <= high)
+            counts[f"{kind}: statements"] += len(Z)
+            counts[f"{kind}: signs proved"] += int(((low > 0) | (high < 0)).sum())
+            if box.root is not None or kind == "ball":
+                counts[f"{kind}: built"] += 1
+            if bad.any():
+                j = int(np.flatnonzero(bad)[0])
+                by = float(max(low[j] - true[j], true[j] - high[j]))
+                found.append(
+                    f"seed {seed} {one.loss} point {number} {kind}: {int(bad.sum())} of {len(Z)} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
+                )
+    return found
+
+
+# -- faults
+
+
+def _without_gradient(point: Any, metric: Any) -> Any:
+    box = _ENCLOSE_FROM_BELOW(point, metric)
+    return box._replace(radius=0.0, slack=box.slack)
+
+
+def _exchanged(loss: Any, m: Any, reach: Any) -> Any:
+    low, high = _SECANTS(loss, m, reach)
+    return high, low
+
+
+def _derivatives(loss: Any, m: Any, _reach: Any) -> Any:
+    return _SECANTS(loss, m, np.full(len(m), 1e-300))
+
+
+_ENCLOSE_FROM_BELOW, _SECANTS = enclosure.enclose_from_below, enclosure.secants
+
+
+def _point_without_rounding(weights: Any, gradient: Any, errors: Any, _margins: float) -> Any:
+    return _EVALUATED(weights, gradient, errors * 0, 0.0)
+
+
+_EVALUATED = enclosure.EvaluatedPoint
+FAULTS: dict[str, dict[str, Any]] = {
+    "the gradient is left out of the radius": {"enclose_from_below": _without_gradient},
+    "the bounds of secants are exchanged": {"secants": _exchanged},
+    "derivatives stand for secants": {"secants": _derivatives},
+    "the steps are not checked": {
+        "size_of_gradient": lambda metric, point: 1e-3 * float(np.linalg.norm(metric.W @ point.gradient))
+    },
+    "rounding is left out": {"EvaluatedPoint": _point_without_rounding, "UNIT": 0.0},
+}
+
+
+@contextmanager
+def planted(changes: dict[str, Callable[..., Any]]) -> Iterator[None]:
+    """The package with functions replaced."""
+    before = {name: getattr(enclosure, name) for name in changes}
+    for name, value in changes.items():
+        setattr(enclosure, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(enclosure, name, value)
+
+
+def find_faults(seeds: range) -> list[str]:
+    """The faults that no problem of these seeds shows."""
+    missed = []
+    for name, changes in FAULTS.items():
+        with planted(changes):
+            if not any(audit(seed, collections.Counter()) for seed in seeds):
+                missed.append(name)
+    return missed
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--problems", type=int, default=3000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--faults", action="store_true")
+    parser.add_argument("--counts", action="store_true")
+    given = parser.parse_args()
+    if given.faults:
+        missed = find_faults(range(given.seed, given.seed + given.problems))
+        print("\n".join(f"not found: {name}" for name in missed) or f"all {len(FAULTS)} faults found")
+        return bool(missed)
+    counts: Any = collections.Counter()
+    found = [line for seed in range(given.seed, given.seed + given.problems) for line in audit(seed, counts)]
+    if given.counts:
+        print("\n".join(f"{name} {count}" for name, count in sorted(counts.items())))
+    print(
+        "\n".join(found)
+        or f"{given.problems} problems, {sum(v for k, v in counts.items() if k.endswith('statements'))} statements: none false"
+    )
+    return bool(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
