@@ -1,14 +1,14 @@
-"""SHOWS: what people see of a run, on a terminal and as a page.
+"""The display of a run: progress and results on a terminal, and HTML pages.
 
 terminal         progress bars, lines of a log, JSON events, and summaries
-read_record      the record of a run, read and checked
-page             the page of a run or a search, and which sections it has
-comparison_page  the page of several runs side by side
+read_record      reads and checks the record of a run
+page             the page of a run or a search: its sections, and where the model comes from
+comparison_page  the page that compares several runs
 fit_page         sections on certificate, memory and time
-quality_page     sections on the quality of the model: measures, errors, probabilities, margins
-model_figures    sections on coefficients and drift
-settings_table   settings as people write them
+quality_page     sections on the quality of the model: metrics, errors, probabilities, margins
+model_figures    sections on columns, coefficients and drift
+settings_table   settings as text
 search_page      the page of a search
 chart            axes and charts in SVG
-html             elements, escaping, style and colors
+html             elements, escaping, the document, style and colors
 """

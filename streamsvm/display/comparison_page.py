@@ -1,7 +1,6 @@
-"""The page of several runs side by side: which is best and by what, their curves, what matters to each, training and settings.
+"""The page that compares several runs: the best one, metrics, curves, columns that matter, training and settings.
 
-A run has one color on the whole page. Runs are compared by what they were evaluated on: the best is marked only where all of them
-were evaluated on the same data.
+A run has the same color on the whole page. The best run is marked only if all runs were evaluated on the same data.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, RunRecord
 from streamsvm.display.settings_table import format_setting
 
 IGNORED_SETTINGS = {"model", "out", "report", "overwrite", "resume"}
-"""Settings that differ between any two runs and say nothing about them."""
+"""Settings that are not compared, because they are paths or control only the run."""
 MAX_COLUMNS = 12
-"""Columns of a table whose shares are compared."""
+"""Maximum number of columns of the table whose shares are compared."""
 
 
 class ComparedMeasure(NamedTuple):
-    """A measure by which runs are compared."""
+    """A metric by which runs are compared."""
 
     name: str
     value: Callable[[RunRecord], float | None]
@@ -71,11 +70,11 @@ MEASURES = (
     ComparedMeasure("MAE", _of_numbers(lambda n: n.MAE), lambda v: f"{v:.4g}", higher_is_better=False),
     ComparedMeasure("R2", _of_numbers(lambda n: n.R2), lambda v: format_number(v, ".4f")),
 )
-"""All measures; the first that every run has decides which is best."""
+"""All metrics; the first one that every run has determines the best run."""
 
 
 def build_comparison(runs: Sequence[RunRecord]) -> str:
-    """Return the page of several runs, as HTML."""
+    """Return the HTML page that compares several runs."""
     names = number_names([run.name for run in runs])
     parts = [
         _compare_quality(runs, names),
@@ -92,51 +91,51 @@ def build_comparison(runs: Sequence[RunRecord]) -> str:
 
 
 def number_names(names: Sequence[str]) -> list[str]:
-    """Return the names, with numbers where a name occurs several times."""
+    """Return the names; names that occur several times get a number."""
     return [f"{name} ({k + 1})" if list(names).count(name) > 1 else name for k, name in enumerate(names)]
 
 
 def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
-    """Return the verdict: which run is best by what, and how many are certified."""
+    """Return the verdict: the best run with its metric, and how many runs are certified."""
     certified = sum(run.is_certified for run in runs)
     chosen = sum(not run.is_certified and run.kept_pass is not None for run in runs)
-    said = f"{certified} of {len(runs)} runs are certified to the gap that was asked for"
-    said += f", {chosen} more {'is' if chosen == 1 else 'are'} chosen on held-out rows." if chosen else "."
+    count = f"{certified} of {len(runs)} runs are certified to the gap that was asked for"
+    count += f", {chosen} more {'is' if chosen == 1 else 'are'} chosen on held-out rows." if chosen else "."
     best: list[str | Markup] = []
     measure = find_deciding_measure(runs)
     if measure is not None:
         values = [measure.value(run) or 0.0 for run in runs]
-        place = _best_place(values, measure)
-        others = sorted((v for k, v in enumerate(values) if k != place), reverse=measure.higher_is_better)
-        next_one = "is the same" if others[0] == values[place] else measure.text(others[0])
+        position = _find_best(values, measure)
+        others = sorted((v for k, v in enumerate(values) if k != position), reverse=measure.higher_is_better)
+        next_one = "is the same" if others[0] == values[position] else measure.text(others[0])
         best = [
-            element("strong", f"Best: {shorten(names[place], 40)}. "),
-            f"Its {measure.name} is {measure.text(values[place])}, the next one's {next_one}. ",
+            element("strong", f"Best: {shorten(names[position], 40)}. "),
+            f"Its {measure.name} is {measure.text(values[position])}, the next one's {next_one}. ",
         ]
     elif any(run.evaluated for run in runs):
         best = [
             "They were not all evaluated on the same rows, for the same positive class: none is marked as the best. "
         ]
     kind = "verdict" if certified + chosen == len(runs) else "verdict mild" if certified + chosen else "verdict open"
-    return element("p", *best, said, class_=kind)
+    return element("p", *best, count, class_=kind)
 
 
 def find_deciding_measure(runs: Sequence[RunRecord]) -> ComparedMeasure | None:
-    """Return the measure by which the runs are compared; None where they were evaluated on different data, or some were not."""
-    found = [run.evaluated for run in runs]
-    rows = {(tuple(one.data), one.rows, getattr(one, "positive", None)) for one in found if one is not None}
-    if len(rows) > 1 or None in found:
+    """Return the metric that determines the best run; None unless all runs were evaluated on the same data."""
+    evaluations = [run.evaluated for run in runs]
+    rows = {(tuple(one.data), one.rows, getattr(one, "positive", None)) for one in evaluations if one is not None}
+    if len(rows) > 1 or None in evaluations:
         return None
     return next((m for m in MEASURES if all(m.value(run) is not None for run in runs)), None)
 
 
-def _best_place(values: Sequence[float], measure: ComparedMeasure) -> int:
+def _find_best(values: Sequence[float], measure: ComparedMeasure) -> int:
     choose = max if measure.higher_is_better else min
     return choose(range(len(values)), key=lambda k: values[k])
 
 
 def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart:
-    """Return the table of measures, run by run; the best of each is outlined where they are of the same rows."""
+    """Return the section with the metrics of each run; if all runs were evaluated on the same rows, the best values are outlined."""
     shown = [m for m in MEASURES if any(m.value(run) is not None for run in runs)]
     is_same = find_deciding_measure(runs) is not None
     held = any(run.held_out_score() is not None for run in runs)
@@ -144,7 +143,7 @@ def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
     for m in shown:
         values = [m.value(run) for run in runs]
         known = [v if v is not None else (float("-inf") if m.higher_is_better else float("inf")) for v in values]
-        best = known[_best_place(known, m)]
+        best = known[_find_best(known, m)]
         for row, value in zip(rows, values, strict=True):
             mark = "best" if is_same and value == best else None
             row.append(element("td", "–" if value is None else m.text(value), class_=mark))
@@ -169,12 +168,10 @@ def _held_out_text(run: RunRecord) -> str:
 
 
 def _evaluated_text(run: RunRecord) -> str:
-    found = run.evaluated
-    return (
-        "–"
-        if found is None
-        else f"{group_digits(found.rows)} rows of {', '.join(shorten(d, 32) for d in found.data[:2])}"
-    )
+    evaluation = run.evaluated
+    if evaluation is None:
+        return "–"
+    return f"{group_digits(evaluation.rows)} rows of {', '.join(shorten(name, 32) for name in evaluation.data[:2])}"
 
 
 def _baseline_text(runs: Sequence[RunRecord]) -> list[Markup]:
@@ -191,7 +188,7 @@ def _baseline_text(runs: Sequence[RunRecord]) -> list[Markup]:
 
 
 def _compare_curves(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart | None:
-    """Return ROC, precision over recall and reliability of all runs that have them."""
+    """Return the section with ROC, precision over recall and reliability; None if no run has them."""
     figures = [
         _draw_curves(runs, names, "ROC", ("false positives, %", "true positives, %"), lambda e: e.roc, diagonal=True),
         _draw_curves(
@@ -239,7 +236,7 @@ def _draw_curves(
 
 
 def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart | None:
-    """Return the share of each column of the table in what moves f, run by run."""
+    """Return the section with the share of each column of the table in the effects on f, for each run; None if no run recorded them."""
     shares = [
         {} if run.facts is None else {one.name: one.share for one in run.facts.columns if one.share is not None}
         for run in runs
@@ -273,8 +270,8 @@ def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
 
 
 def _compare_training(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart:
-    """Return what the training of each run took, and the gap over time."""
-    head = ("run", "solver", "gap", "readings", "time", "compiling", "peak", "read")
+    """Return the section with passes, time and memory of each run, and the gap over time."""
+    head = ("run", "solver", "gap", "passes", "time", "compiling", "peak", "read")
     parts = [table(head, [_training_row(run, name, k) for k, (run, name) in enumerate(zip(runs, names, strict=True))])]
     gaps = _draw_gaps(runs, names)
     if gaps is not None:

@@ -1,6 +1,6 @@
-"""The page of a fit: its verdict, and folded below the way to the certificate, memory and time.
+"""Sections of the page of a fit on its training: the verdict, and, folded, the certificate, the score on held-out rows, memory and time.
 
-``quality_page`` draws how good the model is, ``model_figures`` what it consists of and the data.
+``quality_page`` has the sections on the quality of the model, ``model_figures`` those on its columns and the data.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold,
 from streamsvm.display.quality_page import judge_quality
 from streamsvm.display.read_record import End, HeldOut, Moment, Pass, PlannedTerm, PlanRecord, RunRecord
 
-ENDS = {
+STATUS_SENTENCES = {
     "converged": "",
     "patience": "It ended when the error on held-out rows had not fallen for long. ",
     "max passes": "It ended because all passes were made. ",
@@ -43,29 +43,29 @@ ENDS = {
     "support limit": "The model may not have more support rows. ",
 }
 MAX_DRAWN_GAP = 4.0
-"""Largest gap that is drawn, as a multiple of the tolerance."""
+"""Maximum gap that is drawn, as a multiple of the tolerance."""
 MIN_GAP = 1e-12
-"""Smallest gap on the axis."""
+"""Smaller gaps are drawn at this value."""
 MAX_PROBLEM_LINES = 12
-"""Largest number of problems that get a thin line each."""
+"""With more problems, no thin line is drawn for each problem."""
 MAX_TABLE_ROWS = 60
-"""Passes in the table."""
+"""Maximum number of passes in the table."""
 MIB = 1 << 20
 MIN_TERM_SHARE = 0.02
-"""Terms below this share of the plan are drawn as one."""
+"""Terms of the memory plan below this fraction are drawn as one."""
 MAX_TERMS = 5
-"""Largest number of terms that are drawn separately."""
+"""Maximum number of terms that are drawn separately."""
 MAX_LIMIT_RATIO = 1.6
-"""The budget is drawn where it is at most this many times the rest of the drawing."""
+"""The memory limit is drawn if it is at most this multiple of the rest of the chart."""
 MAX_BINS = 60
 LARGE_SHIFT, LARGE_SHARE = 0.5, 0.2
-"""Changes of a column that are said at once: of the mean in standard deviations, and of the shares of values."""
+"""Differences of a column for which the page begins with a warning: of the mean in standard deviations, and of the shares of values."""
 
 
 def summarize_fit(run: RunRecord) -> Markup:
-    """Return the verdict in one line, of the quality and of the certificate, then the measures and the warnings of a fit."""
+    """Return the opening of the page of a fit: a verdict on quality and certificate, tiles with metrics, and warnings."""
     if run.end is None:
-        return _cut_short(run)
+        return _describe_unfinished(run)
     quality = judge_quality(run)
     is_proven = run.is_certified or run.kept_pass is not None
     by_use = {True: "verdict", False: "verdict mild", None: "verdict unknown"}
@@ -77,23 +77,23 @@ def summarize_fit(run: RunRecord) -> Markup:
 
 
 def format_figure(value: float) -> str:
-    """Return a number of a certificate with seven digits, which show where P and D differ."""
+    """Format P or D with seven digits, which show where they differ."""
     return format_number(value, ",.7g").replace(",", "\u202f")
 
 
 def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:
-    """Return what is proven of the training: how far at most the objective is from the optimum."""
+    """Return the sentence on the certificate: the bound on the distance from the optimum."""
     gap = element("strong", percent(end.gap))
     if run.is_certified:
         return [element("strong", "Certified"), ": within ", gap, " of the optimum."]
     if run.kept_pass is not None:
-        found = f": reading {run.kept_pass} of {end.passes}, within "
-        return [element("strong", "Chosen on held-out rows"), found, gap, " of the optimum."]
+        which = f": pass {run.kept_pass} of {end.passes}, within "
+        return [element("strong", "Chosen on held-out rows"), which, gap, " of the optimum."]
     return [
         element("strong", "Not certified"),
         ": within ",
         gap,
-        f" of the optimum, {percent(end.tolerance)} was asked for. {ENDS.get(end.status, f'It ended: {end.status}.')}",
+        f" of the optimum, {percent(end.tolerance)} was asked for. {STATUS_SENTENCES.get(end.status, f'It ended: {end.status}.')}",
     ]
 
 
@@ -101,8 +101,12 @@ def _count(number: int, what: str) -> str:
     return f"{group_digits(number)} {what}" + ("" if number == 1 else "s")
 
 
+def _count_passes(number: int) -> str:
+    return f"{group_digits(number)} pass" + ("" if number == 1 else "es")
+
+
 def _draw_tolerance(run: RunRecord, end: End) -> Markup:
-    """Draw the interval [D, P]: the gap as a share of the tolerance."""
+    """Draw the gap as a fraction of the tolerance."""
     width, left, right = 900, 8, 892
     share = end.gap / end.tolerance if end.tolerance > 0 else math.inf
     scale = max(1.0, min(share, MAX_DRAWN_GAP)) * 1.04
@@ -129,22 +133,22 @@ def _draw_tolerance(run: RunRecord, end: End) -> Markup:
 
 
 def draw_training(run: RunRecord) -> PagePart | None:
-    """Return the section on the training: its certificate, the held-out rows by pass, memory and time, each folded."""
+    """Return the section on training: certificate, score on held-out rows by pass, memory and time, each folded."""
     parts = [*_fold_certificate(run), *_fold_held_out(run), *_fold_resources(run)]
     if not parts:
         return None
-    found = []
+    sentences = []
     if run.plan is not None:
-        found.append(
+        sentences.append(
             f"{group_digits(run.plan.rows)} rows of {_count(run.plan.columns, 'column')}, {run.plan.solver}: {run.plan.why}."
         )
     if run.end is not None:
         end = run.end
-        found.append(
-            f"{_count(end.passes, 'reading')} of the data in {seconds_text(end.seconds)}, {memory_text(end.peak)} of "
-            f"{memory_text(end.limit)} of memory. {ENDS.get(end.status, '')}".strip()
+        sentences.append(
+            f"{_count_passes(end.passes)} over the data in {seconds_text(end.seconds)}, {memory_text(end.peak)} of "
+            f"{memory_text(end.limit)} of memory. {STATUS_SENTENCES.get(end.status, '')}".strip()
         )
-    return PagePart("training", "How it was trained", " ".join(found), element("div", *parts))
+    return PagePart("training", "How it was trained", " ".join(sentences), element("div", *parts))
 
 
 def _fold_certificate(run: RunRecord) -> list[Markup]:
@@ -154,74 +158,74 @@ def _fold_certificate(run: RunRecord) -> list[Markup]:
         parts += [element("p", gap.lead, class_="lead"), gap.body]
     if not parts:
         return []
-    known = run.end.gap if run.end is not None else run.passes[-1].gap
-    said = f"The certificate: a gap of {percent(known)}"
+    last_gap = run.end.gap if run.end is not None else run.passes[-1].gap
+    summary = f"The certificate: a gap of {percent(last_gap)}"
     if run.end is not None:
-        said += f", {percent(run.end.tolerance)} was asked for"
-    return [fold(said, *parts, is_open=run.end is None)]
+        summary += f", {percent(run.end.tolerance)} was asked for"
+    return [fold(summary, *parts, is_open=run.end is None)]
 
 
 def _fold_held_out(run: RunRecord) -> list[Markup]:
     part = draw_held_out(run)
     if part is None:
         return []
-    return [fold(f"{part.title} by reading", element("p", part.lead, class_="lead"), part.body)]
+    return [fold(f"{part.title} by pass", element("p", part.lead, class_="lead"), part.body)]
 
 
 def _fold_resources(run: RunRecord) -> list[Markup]:
     part = draw_resources(run)
     if part is None:
         return []
-    said = "Memory and time"
+    summary = "Memory and time"
     if run.end is not None:
         end = run.end
-        said += f": {memory_text(end.peak)} at most, {seconds_text(end.seconds)}, {round(100 * end.compute_share)} % computing"
-        said += f", {size_text(end.bytes_read)} read"
-    return [fold(said, element("p", part.lead, class_="lead"), part.body)]
+        summary += f": {memory_text(end.peak)} at most, {seconds_text(end.seconds)}, {round(100 * end.compute_share)} % computing"
+        summary += f", {size_text(end.bytes_read)} read"
+    return [fold(summary, element("p", part.lead, class_="lead"), part.body)]
 
 
 def _warnings(run: RunRecord) -> list[Markup]:
     if run.facts is None:
         return []
-    found = [_warning(text, "warn") for text in run.facts.warnings]
+    warnings = [_warning(text, "warn") for text in run.facts.warnings]
     notices = [_warning(text, "warn notice") for text in run.facts.notices]
-    return found + (notices if len(notices) < 3 else [fold(f"{len(notices)} notices", *notices)])
+    return warnings + (notices if len(notices) < 3 else [fold(f"{len(notices)} notices", *notices)])
 
 
 def _drift_warning(run: RunRecord) -> list[Markup]:
-    """Return a warning where the evaluated rows differ much from the training rows."""
-    found = [
+    """Return a warning if the evaluated rows differ much from the training rows."""
+    changed = [
         one for one in run.changes if one.is_notable and one.difference > (LARGE_SHARE if one.value else LARGE_SHIFT)
     ]
-    if not found:
+    if not changed:
         return []
-    named = ", ".join(shorten(one.name, 32) for one in found[:4]) + (", …" if len(found) > 4 else "")
-    text = f"The evaluated rows differ much from the training rows, in {named}: see "
+    names = ", ".join(shorten(one.name, 32) for one in changed[:4]) + (", …" if len(changed) > 4 else "")
+    text = f"The evaluated rows differ much from the training rows, in {names}: see "
     return [element("p", text, element("a", "the data", href="#data"), ".", class_="warn mild")]
 
 
 def _warning(text: str, kind: str) -> Markup:
-    """Return a warning, with its next step on a separate line."""
+    """Return a warning, with what to do next on a separate line."""
     what, _, step = text.partition("; next: ")
     then = [element("br"), element("strong", "Next: "), step] if step else []
     return element("p", what, *then, class_=kind)
 
 
-def _cut_short(run: RunRecord) -> Markup:
-    """Return what is known of a run without a certificate."""
-    known = max(run.passes, key=lambda one: one.number, default=None)
-    found: list[str | Markup] = [element("strong", "Not finished. ")]
+def _describe_unfinished(run: RunRecord) -> Markup:
+    """Return the opening of the page of an unfinished run: its state, and how to resume it."""
+    last = max(run.passes, key=lambda one: one.number, default=None)
+    sentences: list[str | Markup] = [element("strong", "Not finished. ")]
     again = ""
     if run.stopped is not None:
         what, _, again = run.stopped.message.partition(" Resume: ")
-        found.append(f"{what.rstrip('.')}. ")
+        sentences.append(f"{what.rstrip('.')}. ")
     else:
-        found.append("The log has no end: the run is under way, or was killed. ")
-    if known is not None:
-        found.append(
-            f"After {_count(known.number, 'reading')}, at {seconds_text(known.seconds)}, the gap was {percent(known.gap)}."
+        sentences.append("The log has no end: the run is under way, or was killed. ")
+    if last is not None:
+        sentences.append(
+            f"After {_count_passes(last.number)}, at {seconds_text(last.seconds)}, the gap was {percent(last.gap)}."
         )
-    parts = [element("p", *found, class_="verdict open")]
+    parts = [element("p", *sentences, class_="verdict open")]
     if again:
         parts.append(element("p", element("strong", "Next: "), "go on from the checkpoint.", class_="warn"))
         parts.append(element("pre", element("code", again)))
@@ -236,7 +240,7 @@ def draw_progress(run: RunRecord) -> PagePart | None:
     if not widest:
         return None
     lead = (
-        "P is the objective of the model at hand and falls; D is a bound below which no model can be and rises. The optimum "
+        "P is the objective of the current model and falls; D is a lower bound of the objective of every model and rises. The optimum "
         "lies between them."
     )
     gap, interval = _draw_gap(run, widest), _draw_interval(run)
@@ -251,8 +255,8 @@ def _draw_gap(run: RunRecord, widest: list[Pass]) -> Markup | None:
     known = [*values, tolerance] if tolerance > 0 else values
     y = log_axis(max(min(known), MIN_GAP), max(known), UPWARDS)
     x = count_axis(widest[-1].number, ACROSS)
-    says = f"Relative gap over {widest[-1].number} readings, from {percent(values[0])} to {percent(widest[-1].gap)}."
-    chart = Chart("Relative gap over readings", says, x, y, ("readings of the data", "gap / P"))
+    says = f"Relative gap over {widest[-1].number} passes, from {percent(values[0])} to {percent(widest[-1].gap)}."
+    chart = Chart("Relative gap over passes", says, x, y, ("passes over the data", "gap / P"))
     problems = sorted({one.problem for one in run.passes})
     if 1 < len(problems) <= MAX_PROBLEM_LINES:
         for number in problems:
@@ -266,7 +270,7 @@ def _draw_gap(run: RunRecord, widest: list[Pass]) -> Markup | None:
 
 
 def _draw_interval(run: RunRecord) -> Markup | None:
-    """Draw [D, P] over time, for the problem with the widest gap at the end."""
+    """Draw [D, P] over time, for the problem with the largest gap at the end."""
     last = run.passes[-1].number
     number = max((p for p in run.passes if p.number == last), key=lambda p: p.gap).problem
     passes = [p for p in run.of_problem(number) if len(keep_finite([p.primal, p.dual])) == 2]
@@ -286,13 +290,13 @@ def _draw_interval(run: RunRecord) -> Markup | None:
     chart = Chart(f"Where the optimum lies, over time{several}", says, x, y, ("time", "objective"))
     upper, lower = list(zip(seconds, high, strict=True)), list(zip(seconds, low, strict=True))
     chart.band(lower, upper, REFERENCE)
-    chart.line(upper, INK, "P, the model at hand", dots=len(passes) <= 40)
+    chart.line(upper, INK, "P, the current model", dots=len(passes) <= 40)
     chart.line(lower, REFERENCE, "D, the bound", dots=len(passes) <= 40)
     return chart.render()
 
 
 def _objective_axis(high: list[float], low: list[float]) -> Axis:
-    """Return the axis for P and D: early values, which can be far off, are cut where they would hide the late ones."""
+    """Return the axis for P and D. Early values, which can be far from the optimum, are cut off so that later ones are visible."""
     final = high[-1]
     half = (len(high) - 1) // 2
     reach = max(high[half] - low[half], 3.0 * (high[-1] - low[-1]), 1e-6 * abs(final), 1e-300) * 1.6
@@ -306,11 +310,11 @@ def _passes_table(widest: list[Pass]) -> Markup:
         (str(p.number), f"{p.seconds:.2f}", f"{p.primal:.8g}", f"{p.dual:.8g}", percent(p.gap))
         for p in widest[-MAX_TABLE_ROWS:]
     ]
-    return fold("Numbers", table(("reading", "seconds", "P", "D", "gap"), rows))
+    return fold("Numbers", table(("pass", "seconds", "P", "D", "gap"), rows))
 
 
 def draw_held_out(run: RunRecord) -> PagePart | None:
-    """Return the section on the score of held-out rows; None without such."""
+    """Return the section on the score on held-out rows by pass; None if there are none."""
     found = [look for look in run.held_out if keep_finite([look.value])]
     if not found:
         return None
@@ -323,19 +327,19 @@ def draw_held_out(run: RunRecord) -> PagePart | None:
     best = measure.full_text(min((look.value for look in found), key=measure.rank))
     first, name = measure.full_text(found[0].value), measure.title
     title = f"{name[0].upper()}{name[1:]} on held-out rows"
-    says = f"{title} over readings: {first} first, at best {best}."
+    says = f"{title} over passes: {first} first, at best {best}."
     label = f"{name}, %" if measure.percent else name
-    chart = Chart(title, says, x, y, ("readings of the data", label))
+    chart = Chart(title, says, x, y, ("passes over the data", label))
     for number, C in enumerate(costs[:SERIES]):
         points = [(float(look.number), look.value) for look in found if look.C == C]
         chart.line(points, choose_ordered_color(number, min(len(costs), SERIES)), f"C = {C:g}", dots=len(points) <= 40)
     end = "greatest" if measure.higher_is_better else "least"
-    lead = f"Rows that training does not see. The model that was written is that of the reading where this was {end}."
+    lead = f"Rows that are not used for training. The model of the pass with the {end} value was written."
     if len(costs) > SERIES:
         lead += f" The first {SERIES} of {len(costs)} values of C are drawn."
     rows = [(f"{C:g}", str(b.number), measure.full_text(b.value)) for C in costs for b in [_best_of(run, found, C)]]
     return PagePart(
-        "held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", "best at reading", name), rows))
+        "held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", "best pass", name), rows))
     )
 
 
@@ -344,11 +348,11 @@ def _best_of(run: RunRecord, found: list[HeldOut], C: float) -> HeldOut:
 
 
 def draw_resources(run: RunRecord) -> PagePart | None:
-    """Return the section on memory and time; None where neither was recorded."""
+    """Return the section on memory and time; None if neither was recorded."""
     figures = [figure for figure in (_draw_memory(run), _draw_waiting(run), _draw_rate(run)) if figure is not None]
     if not figures:
         return None
-    lead = "The memory that was planned before the first row was read and that was measured, and where the time went."
+    lead = "The planned and the measured memory, and the time spent computing and waiting for rows."
     below = [] if run.plan is None else [_plan_table(run.plan)]
     return PagePart("resources", "Memory and time", lead, element("div", side_by_side(*figures), *below))
 
@@ -384,7 +388,7 @@ def _duration(run: RunRecord) -> float:
 
 
 def _largest_terms(plan: PlanRecord) -> list[PlannedTerm]:
-    """Return the largest terms, in the order of the plan, then the sum of the rest."""
+    """Return the largest terms in the order of the plan, then the sum of the others."""
     known = sorted(plan.memory, key=lambda term: -term.bytes)[:MAX_TERMS]
     shown = [t for t in plan.memory if t in known and t.bytes > MIN_TERM_SHARE * plan.total]
     rest = plan.total - sum(t.bytes for t in shown)
@@ -398,7 +402,7 @@ def _plan_table(plan: PlanRecord) -> Markup:
 
 
 def _moments_in_time(run: RunRecord) -> list[Moment]:
-    """Return the moments with waiting time and bytes read, the end of the run among them."""
+    """Return the moments for which waiting time and bytes read are known, including the start and the end of the run."""
     known = [m for m in run.moments if m.waited is not None and m.bytes_read is not None]
     if run.end is not None and known:
         end = run.end
@@ -408,7 +412,7 @@ def _moments_in_time(run: RunRecord) -> list[Moment]:
 
 
 def _interpolate(known: list[Moment], values: list[float], at: float) -> float:
-    """Return a cumulative quantity at a moment, by linear interpolation."""
+    """Return a cumulative quantity at the time ``at``, interpolated linearly between moments."""
     seconds = [m.seconds for m in known]
     place = bisect_left(seconds, at)
     if place == 0 or place >= len(seconds):
@@ -419,7 +423,7 @@ def _interpolate(known: list[Moment], values: list[float], at: float) -> float:
 
 
 def _time_edges(known: list[Moment]) -> list[float]:
-    """Return the edges of equal parts of the time: as many as there are moments, at most ``MAX_BINS``."""
+    """Return the edges of equal intervals of time, as many intervals as moments, but at most ``MAX_BINS``."""
     parts = max(1, min(MAX_BINS, len(known) - 1))
     return [known[-1].seconds * k / parts for k in range(parts + 1)]
 

@@ -1,14 +1,15 @@
 """HTML for pages: elements, the style, tables, and the document that holds them.
 
-Text is escaped where it is put into an element, and nowhere else: a name from a file - a column, a class, a path - may hold markup,
-control characters, or characters that reverse the direction of writing. ``element`` takes text and ``Markup``; text is escaped, and only
-what ``element`` has made is ``Markup``. A page has a policy that forbids everything but its own style: it loads and executes nothing.
+Text is escaped when it becomes part of an element, and nowhere else, because names from files - of columns, classes, paths - may contain
+markup, control characters or characters that change the direction of writing. The children of ``element`` are text, which is escaped, or
+``Markup``, which only ``element`` creates. The content security policy of a page allows only its own style sheet: a page loads and executes
+nothing.
 
-One style sheet serves light and dark, by the setting of the reader's system, and black on white in print. A color means one thing on
-the whole page: the colors of Okabe and Ito (2008), which people with any kind of color vision can tell apart, stand for classes, or for
-the runs that are compared; black for the model, gray for what it is compared with (chance, a bound, a budget); purple, from light to
-dark, for values that have an order. Green, yellow and red are the edge of a verdict, gray that of a notice. In the dark all are lighter. Text has a contrast
-of at least 4.5 to 1 with its background.
+The style sheet has light and dark colors, chosen by the setting of the reader's system, and prints black on white. A color has one meaning
+on the whole page: the colors of Okabe and Ito (2008), which can be distinguished with any kind of color vision, are for classes, or for
+the runs that are compared; black is for the model, gray for what it is compared with (chance, a bound, a budget), purple from light to
+dark for ordered values. The edge of a verdict is green, yellow or red, that of a notice gray. Dark mode uses lighter colors. The contrast
+of text with its background is at least 4.5 to 1.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from streamsvm import __version__
 from streamsvm.errors import printable
 from streamsvm.outputs import PAGE_HEADER
 
-VOID = frozenset({"br", "meta", "line", "path", "rect", "circle", "polygon", "use", "hr", "link"})
+VOID_ELEMENTS = frozenset({"br", "meta", "line", "path", "rect", "circle", "polygon", "use", "hr", "link"})
 """Elements without content."""
 LIGHT = """
 --paper:#ffffff;--panel:#f6f7f9;--ink:#1a1d21;--soft:#575e68;--rule:#d9dde3;--link:#0a5aa6;
@@ -40,19 +41,19 @@ DARK = """
 
 
 def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
-    """Return an element. In names of attributes a final _ is dropped and others become dashes; an attribute that is None is left out."""
-    shown = "".join(
+    """Return an element. In names of attributes, a final _ is dropped and others become dashes; attributes that are None are left out."""
+    text = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{_format_attribute(value)}"'
         for name, value in attributes.items()
         if value is not None
     )
-    if tag in VOID:
-        return Markup(f"<{tag}{shown}/>")
-    return Markup(f"<{tag}{shown}>{''.join(escape(child) for child in children)}</{tag}>")
+    if tag in VOID_ELEMENTS:
+        return Markup(f"<{tag}{text}/>")
+    return Markup(f"<{tag}{text}>{''.join(escape(child) for child in children)}</{tag}>")
 
 
 def escape(text: str) -> Markup:
-    """Return text as markup that shows it; what is not a character is shown as an escape. A number stays beside its %."""
+    """Convert text to markup. Unprintable characters are shown as escapes, and a number is not separated from its %."""
     if isinstance(text, Markup):
         return text
     return Markup(html.escape(printable(text), quote=True).replace(" %", "\u00a0%"))
@@ -63,21 +64,21 @@ def join(parts: list[Markup] | tuple[Markup, ...], between: str = "") -> Markup:
     return Markup(between.join(parts))
 
 
-def shorten(text: str, most: int = 48) -> str:
-    """Return the text, without its middle where it is long: names of columns differ at their ends."""
-    half = (most - 1) // 2
-    return text if len(text) <= most else f"{text[:half]}…{text[-half:]}"
+def shorten(text: str, limit: int = 48) -> str:
+    """Return the text, without its middle if it is longer than ``limit``, because names of columns often differ at the end."""
+    half = (limit - 1) // 2
+    return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
 def _format_attribute(value: str | float) -> str:
-    """Return an attribute's value as text; coordinates have at most two decimals."""
+    """Return the value of an attribute as text, numbers with at most two decimals."""
     return escape(value) if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "", caption: str = "") -> Markup:
-    """Return a table that scrolls by itself where it is wider than the page; keyboards reach it.
+    """Return a table. If it is wider than the page, it scrolls, also by the keyboard.
 
-    A cell is text, or markup: an element ``td`` or ``th`` of its own.
+    A cell is text, or an element ``td`` or ``th`` (``Markup``).
     """
     top = element("tr", *(element("th", cell, scope="col") for cell in head))
     lines = [
@@ -91,23 +92,23 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, kind: str = "",
 
 
 def build_card(title: str, facts: Mapping[str, str], *more: Markup) -> Markup:
-    """Return what a notebook shows of an object: a table of facts by name, and what follows it."""
+    """Return the display of an object in a notebook: a table of facts by name, followed by further elements."""
     rows = (element("tr", element("th", name), element("td", text)) for name, text in facts.items())
     return element("div", element("table", element("caption", title), *rows), *more)
 
 
 def fold(summary: str, *content: Markup, is_open: bool = False) -> Markup:
-    """Return content that is shown when its summary is clicked; on paper it always is."""
+    """Return content that is shown when its summary is clicked, and always in print."""
     return element("details", element("summary", summary), *content, open="" if is_open else None)
 
 
-def build_tiles(found: list[tuple[str, str, str]]) -> Markup:
-    """Return figures side by side, each with its name and what it is to be compared with."""
+def build_tiles(figures: list[tuple[str, str, str]]) -> Markup:
+    """Return figures side by side, each with its name, its value and a value to compare it with."""
     return element(
         "dl",
         *(
             element("div", element("dt", name), element("dd", value, element("small", more)))
-            for name, value, more in found
+            for name, value, more in figures
         ),
         class_="tiles",
     )
@@ -117,11 +118,11 @@ class PagePart(NamedTuple):
     """A section of a page."""
 
     key: str
-    """Its anchor."""
+    """The anchor."""
     title: str
-    """Its heading, and its name in the list of contents."""
+    """The heading, also in the list of contents."""
     lead: str
-    """What it shows and how to read it, in a sentence or two."""
+    """One or two sentences on what it shows and how to read it."""
     body: Markup
     """The drawings and tables."""
 
@@ -132,7 +133,7 @@ class PagePart(NamedTuple):
 
 
 def build_document(title: str, subtitle: str, opening: Markup, parts: Sequence[PagePart]) -> str:
-    """Return a page: title, opening, contents and parts."""
+    """Return an HTML page with a title, an opening, a list of contents and its parts."""
     policy = f"default-src 'none'; style-src '{_hash_style(STYLE)}'; base-uri 'none'; form-action 'none'"
     head = element(
         "head",
@@ -163,15 +164,16 @@ def _hash_style(text: str) -> str:
 
 
 def _series_colors() -> str:
-    """Return the classes of colors: s strokes, f fills, b backgrounds. 0 to 5 are series, 8 is gray, 9 the color of text, 10 to 15
-    have an order.
+    """Return the style classes of series of data: sK for strokes, fK for fills, bK for backgrounds.
+
+    K is 0 to 5 for series, 8 for gray, 9 for the color of text, 10 to 15 for ordered values.
     """
     colors = {k: "var(--ink)" if k == 9 else f"var(--c{k})" for k in (*range(6), *range(8, 16))}
     return "".join(f".s{k}{{stroke:{c}}}.f{k}{{fill:{c}}}.b{k}{{background:{c}}}" for k, c in colors.items())
 
 
 def _heat_colors() -> str:
-    """Return the classes of a cell's depth, q0 to q9."""
+    """Return the style classes of cells of a heat map, from light, q0, to dark, q9."""
     depths = [0.02 + 0.06 * k for k in range(9)] + [0.72]
     shades = "".join(f".q{k}{{background:rgba(var(--heat),{depth:.3f})}}" for k, depth in enumerate(depths))
     return shades + ".q9{color:var(--deep)}"
@@ -262,6 +264,6 @@ nav,.skip{display:none}details::details-content{content-visibility:visible;displ
 
 
 class Markup(str):
-    """Text that is already markup."""
+    """Text that is markup, so that ``escape`` returns it unchanged."""
 
     __slots__ = ()

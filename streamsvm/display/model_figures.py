@@ -1,4 +1,4 @@
-"""What a model consists of and the data it was trained on: coefficients, and drift along the store."""
+"""Sections of a page on the columns: their effects and coefficients, their values, and drift."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from streamsvm.display.read_record import (
     TopColumns,
 )
 
-COLUMNS_OF_ONE_OF_SEVERAL = 12
-"""Columns listed for each class where there are several."""
+MAX_COEFFICIENTS_BY_CLASS = 12
+"""Maximum number of columns listed for each class if there are several problems."""
 MAX_OPEN_COLUMNS = 12
-"""Columns of a table that are shown at once."""
+"""Maximum number of columns of the table that are not folded."""
 NOTABLE_MISSING = 0.02
-"""Change of the share of missing values that is said."""
+"""Smallest difference of the fraction of missing values that is shown."""
 COEFFICIENTS_LEAD = (
     "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: to the right it "
     "raises f(x), and speaks for the class that is named, to the left it lowers it."
@@ -38,7 +38,7 @@ COEFFICIENTS_LEAD = (
 
 
 def draw_columns(run: RunRecord) -> PagePart | None:
-    """Return the section on what matters to the model, by columns of the table; None for kernels, and for runs that recorded none."""
+    """Return the section on the effects of columns; None for kernel models, and if nothing was recorded."""
     if run.facts is None:
         return None
     coefficients = _list_coefficients(run)
@@ -63,7 +63,7 @@ def draw_columns(run: RunRecord) -> PagePart | None:
 
 
 def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
-    """Return a column of the table with its share, which opens to its values."""
+    """Return a column of the table with a bar for its share; when it is opened, it shows its values."""
     share = one.share or 0.0
     bar = element(
         "svg",
@@ -77,7 +77,7 @@ def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
 
 
 def _list_values(one: TableColumn, run: RunRecord) -> Markup:
-    """Return the values of a column with how far they move f; with several problems, the classes they speak most for and against."""
+    """Return the table of values of a column with their effects on f; with several problems, the classes with the largest effects."""
     problems = [] if run.facts is None else [found.positive for found in run.facts.coefficients]
     one_problem = all(len(v.pulls) <= 1 for v in one.values)
     most = max((abs(v.pulls[0]) for v in one.values if v.pulls), default=1.0) or 1.0
@@ -98,7 +98,7 @@ def _list_values(one: TableColumn, run: RunRecord) -> Markup:
 
 
 def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:
-    """Return the problems that a value speaks most for and most against."""
+    """Return the problems with the largest and the smallest effect of a value, with these effects."""
     known = list(zip(pulls, problems, strict=False))
     if not known:
         return "–", "–"
@@ -110,7 +110,7 @@ def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:
 
 
 def _list_coefficients(run: RunRecord) -> Markup | None:
-    """Return the tables of coefficients, all but the first folded; None where none were recorded."""
+    """Return the tables of coefficients, all but the first folded; None if none were recorded."""
     found = [] if run.facts is None else run.facts.coefficients
     if not found:
         return None
@@ -121,7 +121,7 @@ def _list_coefficients(run: RunRecord) -> Markup | None:
 
 
 def _effect_colors(run: RunRecord, positive: str) -> tuple[int, int]:
-    """Return the series of bars to the right and to the left: those of the class they speak for, where it has a color."""
+    """Return the series for positive and for negative effects: the colors of the classes that they favor, if these have one."""
     classes = run.drawn_classes()
     if positive not in classes:
         return INK, REFERENCE
@@ -138,7 +138,7 @@ def _coefficient_table(found: TopColumns, colors: tuple[int, int], *, several: b
             format_number(w, "+.4g"),
             f"{s:.4g}",
         )
-        for name, w, s in found.rows[: COLUMNS_OF_ONE_OF_SEVERAL if several else None]
+        for name, w, s in found.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None]
     ]
     shown = f"{len(rows)} of {group_digits(found.of)} columns, for class {shorten(found.positive)}"
     shown += f"; intercept {format_number(found.intercept)}"
@@ -146,7 +146,7 @@ def _coefficient_table(found: TopColumns, colors: tuple[int, int], *, several: b
 
 
 def _draw_effect(share: float, colors: tuple[int, int]) -> Markup:
-    """Draw a bar from the middle, to the right for a positive share."""
+    """Draw a bar from the middle, to the right for a positive effect, relative to the largest one."""
     width = 99 * min(abs(share), 1.0)
     left = 100 if share >= 0 else 100 - width
     says = f"{100 * share:.0f} % of the largest"
@@ -162,7 +162,7 @@ def _draw_effect(share: float, colors: tuple[int, int]) -> Markup:
 
 
 def draw_data(run: RunRecord) -> PagePart | None:
-    """Return the section on the data: what columns hold and lack, and how they change; None where nothing was recorded."""
+    """Return the section on the data: values, missing values and drift of columns; None if nothing was recorded."""
     drift = _draw_store_drift(run)
     parts = [*_list_changes(run), *_list_columns(run), *([] if drift is None else [drift])]
     if not parts:
@@ -180,7 +180,7 @@ def _data_lead(run: RunRecord) -> str:
 
 
 def _list_changes(run: RunRecord) -> list[Markup]:
-    """Return the columns whose evaluated rows differ from the training rows."""
+    """Return the table of columns that differ between evaluated rows and training rows."""
     if not run.changes:
         return []
     notable = [one for one in run.changes if one.is_notable]
@@ -217,12 +217,12 @@ def _change_texts(one: ColumnChange) -> tuple[str, str, str]:
 
 
 def _list_columns(run: RunRecord) -> list[Markup]:
-    """Return what the columns hold, those with missing values first; folded."""
+    """Return the folded table of the kinds and typical values of columns, those with missing values first."""
     known = [] if run.facts is None else [one for one in run.facts.columns if one.values]
     if not known:
         return []
     lacking = [one for one in known if one.missing]
-    said = f"{len(known)} columns" + (f", {len(lacking)} of them with missing values" if lacking else "")
+    summary = f"{len(known)} columns" + (f", {len(lacking)} of them with missing values" if lacking else "")
     ordered = sorted(known, key=lambda one: -(one.missing or 0.0))
     rows = [
         (
@@ -234,11 +234,11 @@ def _list_columns(run: RunRecord) -> list[Markup]:
         for one in ordered
     ]
     content = table(("column", "kind", "missing", "typical"), rows, kind="words")
-    return [fold(f"What the columns hold: {said}", content)]
+    return [fold(f"What the columns hold: {summary}", content)]
 
 
 def _typical(one: TableColumn) -> str:
-    """Return the mean of a number, or the most frequent of the values that are known."""
+    """Return the mean of a numeric column, or the most frequent recorded value of a category."""
     number = next((v for v in one.values if not v.is_share), None)
     if number is not None and not number.name:
         return f"{format_number(number.mean)} ± {format_number(number.deviation)}"
@@ -250,7 +250,7 @@ def _typical(one: TableColumn) -> str:
 
 
 def _draw_store_drift(run: RunRecord) -> Markup | None:
-    """Return how labels and columns change along the store, folded; None where nothing was recorded."""
+    """Return the folded charts of the drift of labels and columns along the store; None if nothing was recorded."""
     if run.facts is None:
         return None
     figures = []
@@ -280,7 +280,7 @@ def _draw_label_drift(found: Shares, run: RunRecord) -> Markup:
 
 
 def _draw_feature_drift(found: list[ColumnDrift]) -> Markup:
-    """Draw the means of each column in the chunks as bars of one scale, column by column."""
+    """Return a table with the means of each column by chunk, drawn as bars of a common scale."""
     far = max(0.1, *(abs(v) for one in found for v in one.means))
     rows = [
         (
@@ -297,7 +297,7 @@ def _draw_feature_drift(found: list[ColumnDrift]) -> Markup:
 
 
 def _draw_means(means: list[float], far: float) -> Markup:
-    """Draw values from -far to far as bars on a line."""
+    """Draw values between -far and far as bars on a line."""
     wide = 200 / len(means)
     bars = [
         element(

@@ -1,7 +1,7 @@
-"""Pages in HTML: of one fit, of one search, or of several runs side by side.
+"""The HTML page of a fit, of a search, or of several runs.
 
-``build_page`` decides which sections a page has, in the order in which people read. Every page ends with its provenance: the command that
-repeats the run, the data, the settings, the machine.
+``build_page`` chooses the sections, in the order in which they are read. Every page ends with the provenance of the model: the command that
+repeats the run, the data, the settings and the machine.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streamsvm.display.settings_table import MAX_VALUE_LENGTH, format_settings
 
 
 def build_page(runs: Sequence[RunRecord]) -> str:
-    """Return the page of a run or of a search, or a comparison of several runs, as HTML."""
+    """Return the HTML page of a run or a search, or the comparison of several runs."""
     if len(runs) > 1:
         return build_comparison(runs)
     run = runs[0]
@@ -44,13 +44,13 @@ def build_page(runs: Sequence[RunRecord]) -> str:
 
 
 def frame_page(page: str) -> Markup:
-    """Return a page as an element for a notebook: a frame that may execute nothing."""
-    content = Markup(html.escape(page))  # markup, all of whose characters must arrive
+    """Return a page as an element for a notebook: a frame in which nothing can be executed."""
+    content = Markup(html.escape(page))  # escaped here, because ``escape`` would also change characters
     return element("iframe", srcdoc=content, sandbox="", title="the page of a run", width="100%", height="900")
 
 
 def _describe_fit(run: RunRecord) -> str:
-    """Return what was fitted, in a line."""
+    """Return the subtitle of a fit: loss, kernel, C, solver and store."""
     kernel = str(run.job.get("kernel") or "linear")
     known = [_describe_loss(run), kernel + (f", {run.job['landmarks']} landmarks" if run.job.get("landmarks") else "")]
     if run.plan is not None:
@@ -67,12 +67,12 @@ def _describe_loss(run: RunRecord) -> str:
 
 
 def _describe_costs(run: RunRecord, costs: list[float]) -> str:
-    """Return C, or nu where that was given; of several values of C that which held-out rows chose first."""
+    """Return nu or the values of C as text; with several values of C, the one chosen on held-out rows comes first."""
     if run.job.get("nu") is not None:
         return f"nu = {run.job['nu']}"
-    shown = ", ".join(f"{C:g}" for C in costs[:6]) + (", …" if len(costs) > 6 else "")
+    values = ", ".join(f"{C:g}" for C in costs[:6]) + (", …" if len(costs) > 6 else "")
     chosen = run.best_held_out.get("C")
-    return f"C = {chosen:g} of {shown}" if isinstance(chosen, float) and len(costs) > 1 else f"C = {shown}"
+    return f"C = {chosen:g} of {values}" if isinstance(chosen, float) and len(costs) > 1 else f"C = {values}"
 
 
 def _keep_present(parts: Sequence[PagePart | None]) -> list[PagePart]:
@@ -80,7 +80,7 @@ def _keep_present(parts: Sequence[PagePart | None]) -> list[PagePart]:
 
 
 def list_provenance(run: RunRecord) -> PagePart:
-    """Return the section that says how the model was made."""
+    """Return the section on the provenance of the model: commands, data, settings and machine."""
     rows = list(_origin_rows(run))
     parts = []
     if run.began is not None:
@@ -106,27 +106,27 @@ def list_provenance(run: RunRecord) -> PagePart:
 
 
 def _origin_rows(run: RunRecord) -> list[tuple[str, str]]:
-    found = []
+    rows = []
     if run.facts is not None:
         total = max(sum(n for _, n in run.facts.store.classes), 1)
         shares = ", ".join(f"{shorten(c, 20)} {100 * n / total:.1f} %" for c, n in run.facts.store.classes[:8])
-        found += [("store", run.facts.store.path), ("digest", run.facts.store.digest)]
-        found += [("classes", shares)] if shares else []
+        rows += [("store", run.facts.store.path), ("digest", run.facts.store.digest)]
+        rows += [("classes", shares)] if shares else []
         points = run.facts.model.get("points")
         if points is not None:
-            found.append(("model", f"a sum over {points} kernel values"))
+            rows.append(("model", f"a sum over {points} kernel values"))
     if run.search is not None:
-        found.append(("digest of the store", run.search.store))
+        rows.append(("digest of the store", run.search.store))
         if run.search.machine:
-            found.append(("made with", _join_facts(run.search.machine)))
+            rows.append(("made with", _join_facts(run.search.machine)))
     if run.plan is not None:
-        found.append(("solver", f"{run.plan.solver}: {run.plan.why}"))
+        rows.append(("solver", f"{run.plan.solver}: {run.plan.why}"))
         if run.plan.features:
-            found.append(("features", _join_facts(run.plan.features)))
+            rows.append(("features", _join_facts(run.plan.features)))
     if run.began is not None:
-        found.append(("begun", f"{run.began.at} UTC"))
-        found.append(("made with", _join_facts(run.began.machine)))
-    return found
+        rows.append(("begun", f"{run.began.at} UTC"))
+        rows.append(("made with", _join_facts(run.began.machine)))
+    return rows
 
 
 def _join_facts(facts: ByName) -> str:

@@ -1,7 +1,7 @@
-"""What a page says of the quality of a model: its measures beside those of a baseline, errors, curves, probabilities, margins.
+"""Sections of a page on the quality of a model: metrics with those of a baseline, errors, curves, probabilities and margins.
 
-The baseline says the same of every row: the most frequent class, the mean of the targets, or for probabilities and rankings the shares
-of the classes among the evaluated rows. A model that is no better has learned nothing, however well it was trained.
+The baseline makes the same prediction for every row: the most frequent class, the mean of the targets, or for probabilities and rankings
+the shares of the classes among the evaluated rows. A model that is no better has learned nothing, even if its training has converged.
 """
 
 from __future__ import annotations
@@ -30,48 +30,48 @@ from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, 
 from streamsvm.model.measures import recorded_measure
 
 MAX_TABLE_CLASSES = 30
-"""Largest confusion table that can be read."""
+"""Maximum number of classes for which the confusion table is shown."""
 FEW_CLASSES, MAX_CONFUSIONS = 5, 12
-"""Classes whose confusion table fits half of the page, and confusions that are listed."""
+"""Maximum number of classes whose confusion table fits half of the page, and of confusions that are listed."""
 MAX_DIAGRAMS = 4
-"""Largest number of values of C whose calibration is drawn."""
+"""Maximum number of values of C whose calibration is drawn."""
 RELIABILITY_LABELS = ("predicted probability, %", "observed share, %")
-USEFUL = 0.01
-"""Share by which a model must be better than its baseline to be of use."""
+MIN_IMPROVEMENT = 0.01
+"""The relative improvement over the baseline from which a model counts as useful."""
 
 
 class MeasureRow(NamedTuple):
-    """A measure of a model on the evaluated rows."""
+    """A metric of a model on the evaluated rows, a row of the table."""
 
     name: str
     value: str
     baseline: str
-    """The same of the baseline; empty where there is none."""
+    """The value of the baseline; empty if there is none."""
     meaning: str
 
 
 class Quality(NamedTuple):
-    """What is known of the quality of a model."""
+    """The verdict on the quality of a model."""
 
     sentence: list[str | Markup]
     """The sentence of the verdict."""
     is_useful: bool | None
-    """Whether it is better than its baseline; None where nothing is known of its quality."""
+    """Whether the model is better than its baseline; None if it was not evaluated."""
     tiles: list[tuple[str, str, str]]
-    """The measures that people ask for first, with their baselines."""
+    """The most important metrics: name, value, and value of the baseline."""
 
 
 def judge_quality(run: RunRecord) -> Quality:
-    """Return what the last evaluation says; without one, what the held-out rows say, or that nothing is known."""
+    """Return the verdict of the last evaluation, or without one that of the held-out rows, if there are any."""
     if run.number_evaluation is not None:
         return _judge_numbers(run.number_evaluation, run)
-    found = _judge_held_out(run) if run.evaluation is None else _judge_classes(run.evaluation, run)
+    quality = _judge_held_out(run) if run.evaluation is None else _judge_classes(run.evaluation, run)
     chosen = run.threshold()
     if chosen is None:
-        return found
+        return quality
     measure = recorded_measure(chosen.measure)
     says = f"{measure.title} {measure.full_text(chosen.score)} on {chosen.rows}"
-    return found._replace(tiles=[*found.tiles, ("threshold", format_number(chosen.value), says)])
+    return quality._replace(tiles=[*quality.tiles, ("threshold", format_number(chosen.value), says)])
 
 
 def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
@@ -80,7 +80,7 @@ def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
         element("strong", f"RMSE {n.RMSE:.4g}"),
         f" on {group_digits(n.rows)} rows{_seen_before(n.data, run)} (always the mean: {n.target_spread:.4g}){explained}. ",
     ]
-    is_useful = n.RMSE < (1.0 - USEFUL) * n.target_spread
+    is_useful = n.RMSE < (1.0 - MIN_IMPROVEMENT) * n.target_spread
     tiles = [
         ("test RMSE", f"{n.RMSE:.4g}", f"always the mean: {n.target_spread:.4g}"),
         ("mean absolute error", f"{n.MAE:.4g}", f"{group_digits(n.rows)} rows"),
@@ -98,7 +98,9 @@ def _judge_classes(e: Evaluated, run: RunRecord) -> Quality:
         ". " if e.AUC is None else f", AUC {e.AUC:.4f}. ",
     ]
     chance = 1.0 / max(base.classes, 1)
-    is_useful = e.accuracy > base.share + USEFUL * (1.0 - base.share) or e.balanced_accuracy > chance + USEFUL
+    is_useful = (
+        e.accuracy > base.share + MIN_IMPROVEMENT * (1.0 - base.share) or e.balanced_accuracy > chance + MIN_IMPROVEMENT
+    )
     shown = list_measures(e)
     first = ("accuracy", "AUC", "average precision", "balanced accuracy", "F1", "log loss")
     tiles = [(row.name, row.value, row.baseline) for name in first for row in shown if row.name.startswith(name)][:5]
@@ -113,21 +115,21 @@ def _useless(is_useful: bool, baseline: str) -> list[str | Markup]:
 
 
 def _seen_before(data: list[str], run: RunRecord) -> str:
-    """Return a remark where the evaluated rows are those of the training."""
+    """Return a remark if the evaluated rows are the training rows; else an empty text."""
     store = run.facts.store.path if run.facts is not None else run.job.get("store")
     return " that it was trained on" if store in data else ""
 
 
 def _judge_held_out(run: RunRecord) -> Quality:
-    """Return what held-out rows say, which chose the pass and C; else that nothing is known."""
+    """Return the verdict of the held-out rows, on which the pass and C were chosen; without them, that the model was not evaluated."""
     held, best = run.held_out_score(), run.best_held_out
     if held is None:
         return Quality(["Not evaluated yet on rows that it has not seen (streamsvm evaluate). "], None, [])
     text, name = run.measure.full_text(held), f"held-out {run.measure.title}"
     baseline = _held_out_baseline(run)
     base = "" if baseline is None else baseline.error_text
-    is_useful = baseline is None or held < (1.0 - USEFUL) * baseline.error
-    chosen = f"which chose reading {best.get('pass', '?')} and C = {best.get('C', '?')}"
+    is_useful = baseline is None or held < (1.0 - MIN_IMPROVEMENT) * baseline.error
+    chosen = f"which chose pass {best.get('pass', '?')} and C = {best.get('C', '?')}"
     sentence: list[str | Markup] = [
         element("strong", f"{name[0].upper()}{name[1:]} {text}"),
         f" ({base}), {chosen}. " if base else f", {chosen}. ",
@@ -137,7 +139,7 @@ def _judge_held_out(run: RunRecord) -> Quality:
 
 
 def _held_out_baseline(run: RunRecord) -> Baseline | None:
-    """Return the most frequent class of the training rows, where held-out rows judge by the share of wrong answers."""
+    """Return the most frequent class of the training rows as baseline; None if the metric on held-out rows is not the error."""
     if (
         run.facts is None
         or run.measure.kind != "error"
@@ -149,32 +151,32 @@ def _held_out_baseline(run: RunRecord) -> Baseline | None:
 
 
 class Baseline(NamedTuple):
-    """The most frequent class of some rows."""
+    """The most frequent class as a baseline."""
 
     name: str
     share: float
-    """The share of the rows it is right on."""
+    """The fraction of rows of this class, its accuracy."""
     shares: list[float]
-    """The shares of all classes that occur."""
+    """The fractions of rows of all classes that occur."""
 
     @property
     def classes(self) -> int:
-        """How many classes occur."""
+        """The number of classes that occur."""
         return len(self.shares)
 
     @property
     def error(self) -> float:
-        """The share of the rows it is wrong on."""
+        """The error of the baseline."""
         return 1.0 - self.share
 
     @property
     def error_text(self) -> str:
-        """Its error as people read it."""
+        """The baseline and its error as text."""
         return f"always ‘{shorten(self.name, 24)}’: {percent(self.error, 4)}"
 
 
 def find_most_frequent(classes: list[tuple[str, int]]) -> Baseline | None:
-    """Return the most frequent of classes with their numbers of rows; None where there are no rows."""
+    """Return the baseline for classes with their numbers of rows; None without rows."""
     total = sum(n for _, n in classes)
     if not total:
         return None
@@ -183,7 +185,7 @@ def find_most_frequent(classes: list[tuple[str, int]]) -> Baseline | None:
 
 
 def find_baseline(e: Evaluated) -> Baseline:
-    """Return what always saying the most frequent of the model's classes is worth on the evaluated rows."""
+    """Return the baseline on the evaluated rows: the most frequent of the classes of the model."""
     counts = [sum(row) for row in e.confusion]
     total = max(sum(counts), 1)
     known = [(n, name) for n, name in zip(counts, e.truths, strict=False) if name in e.classes]
@@ -192,7 +194,7 @@ def find_baseline(e: Evaluated) -> Baseline:
 
 
 def list_measures(e: Evaluated) -> list[MeasureRow]:
-    """Return the measures of a classifier with what its baseline has."""
+    """Return the metrics of a classifier with those of the baseline."""
     base = find_baseline(e)
     entropy = -sum(share * math.log(share) for share in base.shares)
     spread = 1.0 - sum(share * share for share in base.shares)
@@ -247,7 +249,7 @@ def _harmonic_mean(a: float, b: float) -> float:
 
 
 def draw_evaluation(run: RunRecord) -> PagePart | None:
-    """Return the section on the evaluated rows: measures, errors and curves; None where there was no evaluation."""
+    """Return the section on the evaluated rows: metrics, errors and curves; None without an evaluation."""
     if run.number_evaluation is not None:
         return _list_regression_scores(run.number_evaluation)
     e = run.evaluation
@@ -304,7 +306,7 @@ def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
 
 
 def _draw_scatter(n: EvaluatedNumbers) -> Markup | None:
-    """Draw predictions over targets of some rows."""
+    """Draw predictions over targets for a sample of rows."""
     if len(n.scatter) < 2:
         return None
     targets, predictions = sorted(t for t, _ in n.scatter), sorted(p for _, p in n.scatter)
@@ -327,14 +329,14 @@ def _draw_number_residuals(n: EvaluatedNumbers) -> Markup | None:
 
 
 def draw_worst_errors(run: RunRecord) -> PagePart | None:
-    """Return the section on the rows with the worst errors; None where none were recorded."""
+    """Return the section on the rows with the worst errors; None if none were recorded."""
     found = run.evaluated
     if found is None or not found.worst:
         return None
     has_ids, has_reasons = any(one.id is not None for one in found.worst), any(one.reasons for one in found.worst)
     head = ["id" if has_ids else "row", "true", "predicted", "off by" if run.is_regression else "how sure"]
     rows = [_worst_row(one, run, has_ids=has_ids) for one in found.worst]
-    lead = "The rows that it is furthest off on: a look at them tells whether a label is wrong, or a column is missing."
+    lead = "The rows with the largest errors: look at them to see whether a label is wrong, or a column is missing."
     if has_reasons:
         head.append("what moved it most")
         rows = [[*row, _list_reasons(one)] for row, one in zip(rows, found.worst, strict=True)]
@@ -362,8 +364,9 @@ def _list_reasons(one: WorstError) -> str:
 
 
 def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
-    """Return the drawing of precision, recall and F1 over the threshold, with the model's ``own``, and a table of some;
-    nothing where not recorded.
+    """Draw precision, recall and F1 over the threshold, with that of the model (``own``), beside a table of some thresholds.
+
+    Empty if thresholds were not recorded.
     """
     known = sorted(e.thresholds)
     if len(known) < 3:
@@ -396,7 +399,7 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
 
 
 def _reaching(known: list[tuple[float, float, float]], recall: float) -> tuple[float, float, float]:
-    """Return the threshold of largest precision with at least this recall; ``known``: threshold, precision and recall."""
+    """Return the threshold with the largest precision among those with at least this recall; ``known``: (threshold, precision, recall)."""
     return max((one for one in known if one[2] >= recall), key=lambda one: one[1], default=known[0])
 
 
@@ -430,7 +433,7 @@ def _class_table(e: Evaluated) -> Markup:
 
 
 def _list_confusions(e: Evaluated) -> Markup | None:
-    """Return which classes are taken for which, the most frequent first."""
+    """Return the table of the most frequent confusions; None without any."""
     found = [
         (n, name, other, n / max(sum(counts), 1))
         for name, counts in zip(e.truths, e.confusion, strict=False)
@@ -448,7 +451,7 @@ def _list_confusions(e: Evaluated) -> Markup | None:
 
 
 def _confusion_table(e: Evaluated, threshold: float) -> Markup:
-    """Return the table of true by predicted classes; the larger its share of the row, the darker a cell."""
+    """Return the confusion table; a cell is darker the larger its fraction of the row is."""
     if len(e.classes) > MAX_TABLE_CLASSES or len(e.truths) > MAX_TABLE_CLASSES:
         return element("p", f"{len(e.classes)} classes: their confusion table is in evaluation.json.", class_="lead")
     rows = []
@@ -464,7 +467,7 @@ def _confusion_table(e: Evaluated, threshold: float) -> Markup:
 
 
 def draw_reliability(run: RunRecord) -> PagePart | None:
-    """Return the section on probabilities: on the evaluated rows, and on the scores they were learned from."""
+    """Return the section on probabilities: on the evaluated rows, and on the scores used for calibration; None without any."""
     figures, counts = [], []
     if run.evaluation is not None and run.evaluation.reliability is not None:
         found = run.evaluation.reliability
@@ -515,7 +518,7 @@ def _format_or_dash(value: float | None) -> str:
 
 
 def draw_margins(run: RunRecord) -> PagePart | None:
-    """Return the section on margins: of the evaluated rows and of a sample of the training rows."""
+    """Return the section on margins of the evaluated rows and of a sample of the training rows; None without any."""
     evaluated = None if run.evaluation is None else run.evaluation.margins
     trained = None if run.facts is None else run.facts.margins
     of_sample = evaluated is not None and run.evaluation is not None and evaluated.rows < run.evaluation.rows
@@ -542,7 +545,7 @@ def draw_margins(run: RunRecord) -> PagePart | None:
 
 
 def _draw_residuals(found: Margins, run: RunRecord) -> PagePart:
-    lead = "A residual is f(x) less the target; only rows whose loss is not 0 shape the model."
+    lead = "A residual is f(x) minus the target; only rows whose loss is not 0 shape the model."
     low, high = found.range
     says = f"Histogram of the residuals of {found.rows} rows, from {low:.3g} to {high:.3g}."
     labels = ("Residuals of a sample of the training rows", says, "residual", "share of the rows, %")
@@ -551,7 +554,7 @@ def _draw_residuals(found: Margins, run: RunRecord) -> PagePart:
 
 
 def _draw_margin_histogram(found: Margins, title: str, run: RunRecord) -> Markup:
-    """Draw a histogram by class."""
+    """Draw a histogram of margins by class."""
     bins = max((len(c) for c in found.counts.values()), default=1)
     low, high = found.range
     ends = [low + (high - low) * k / bins for k in range(1, bins + 1)]
@@ -562,7 +565,7 @@ def _draw_margin_histogram(found: Margins, title: str, run: RunRecord) -> Markup
 
 
 def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str, colors: dict[str, int]) -> Markup:
-    """Draw a histogram; ``labels``: the title, the description, and the names of both axes; ``colors``: the series of each name."""
+    """Draw a histogram. ``labels``: title, description and names of both axes. ``colors``: the series by name."""
     title, says, across, upwards = labels
     low, high = found.range
     if len(found.counts) > 2:
@@ -591,13 +594,13 @@ def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str
 
 
 def _loss_name(run: RunRecord) -> str:
-    """Return the name of the loss; empty for one class, whose loss is not one of margins."""
+    """Return the name of the loss; empty for one-class models, whose loss is not a function of the margin."""
     if run.settings.get("one_class"):
         return ""
     return str((run.facts.loss if run.facts is not None else {}).get("name", "")).replace("_", " ")
 
 
 def _merge_bins(found: Margins) -> Margins:
-    """Return the histogram with a third of the bins: several lines can only be told apart where they are smooth."""
+    """Return the histogram with a third of the bins, so that several lines are smooth enough to be distinguished."""
     counts = {name: [sum(c[k : k + 3]) for k in range(0, len(c), 3)] for name, c in found.counts.items()}
     return Margins(found.range, counts, found.rows, found.loss)

@@ -1,9 +1,9 @@
-"""The record of a run: what a fit or a search wrote, read for its page.
+"""Read and check the record of a run: the files that a fit or a search wrote, for its page.
 
-Files are read with bounds and checked, never trusted: they may be missing, damaged, or of another run. Each has a struct here with the
-fields that pages show; a file of another form is listed in ``RunRecord.unread``, other fields in it are ignored, and the parts of the page
-that need it are absent. The files of a fit are those of ``jobs.fit`` (plan, log, certificate, record, evaluation), the table of a search
-that of ``jobs.tune``.
+Files may be missing, damaged, or of another run, so that their size is bounded and their content is checked. Each kind of file has a struct
+here with the fields that pages show; other fields are ignored. A file that does not match is listed in ``RunRecord.unread``, and the
+parts of the page that need it are absent. The files of a fit are plan, log, certificate, record and evaluation (``jobs.fit``); a search has
+a table (``jobs.tune``).
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from streamsvm.tasks import REGRESSION
 MAX_FILE_BYTES = 16 << 20
 MAX_LOG_LINES, MAX_LINE_BYTES = 100_000, 1 << 20
 MAX_POINTS = 300
-"""Points of a line that are drawn."""
+"""Maximum number of points of a line that is drawn."""
 T = TypeVar("T")
 
 
 class ProblemEnd(msgspec.Struct):
-    """The certificate of one problem: primal P, dual D, and (P - D) / |P|, rounding counted."""
+    """The certificate of one problem: primal P, dual D, and the gap (P - D) / |P|, which includes rounding errors."""
 
     C: float
     primal: float
@@ -44,7 +44,7 @@ class ProblemEnd(msgspec.Struct):
 
 
 class End(msgspec.Struct):
-    """How a run ended (``certificate.json``); primal, dual and gap are those of the problem with the widest gap."""
+    """The end of a run (``certificate.json``); primal, dual and gap are those of the problem with the largest gap."""
 
     status: str
     gap: float
@@ -54,20 +54,20 @@ class End(msgspec.Struct):
     passes: int
     seconds: float
     peak: int
-    """Bytes of anonymous memory at most."""
+    """Peak of the anonymous memory, in bytes."""
     limit: int
-    """Bytes that were allowed."""
+    """The memory limit, in bytes."""
     bytes_read: int
     compute_share: float
-    """The share of the time in which nothing was waited for."""
+    """The fraction of the time that was not spent waiting."""
     rounding: float = 0.0
     validation: JsonObject | None = None
-    """The best score of held-out rows."""
+    """The best score on held-out rows."""
     problems: list[ProblemEnd] = []
 
 
 class PlannedTerm(msgspec.Struct):
-    """A term of the memory plan: its name, its bytes at most, and what it consists of."""
+    """A term of the memory plan: its name, its maximum in bytes, and what it consists of."""
 
     term: str
     bytes: int
@@ -75,14 +75,14 @@ class PlannedTerm(msgspec.Struct):
 
 
 class PlanRecord(msgspec.Struct):
-    """What was decided before the first read: the event ``plan``."""
+    """The plan of a fit, made before any row is read: the event ``plan``."""
 
     rows: int
     columns: int
     chunks: int
     bytes_per_pass: int
     problems: int
-    """Number of problems that are solved side by side."""
+    """Number of problems that are solved together."""
     C: list[float]
     """The C of each problem."""
     solver: str
@@ -91,26 +91,26 @@ class PlanRecord(msgspec.Struct):
     total: int
     """Sum of the terms of memory, in bytes."""
     limit: int
-    """Bytes that are allowed."""
+    """The memory limit, in bytes."""
     features: JsonObject | None = None
-    """What kernel features are made of."""
+    """Facts about the kernel features."""
     embedding: JsonObject | None = None
-    """Where kernel features are kept."""
+    """Where the kernel features are stored."""
     threads: int | None = None
     task: str = ""
     together: int = 0
-    """Classes in each problem, where one problem has all classes; else 0."""
+    """Number of classes if one problem has all classes; else 0."""
 
 
 class Moment(msgspec.Struct):
-    """A snapshot during a run: an event ``progress`` or ``pass``."""
+    """Time and memory at a moment of a run: an event ``progress`` or ``pass``."""
 
     seconds: float
-    """Since the run began."""
+    """Seconds since the run started."""
     memory: int
     """Bytes of anonymous memory."""
     waited: float | None = None
-    """Seconds spent waiting for blocks so far."""
+    """Seconds spent waiting for rows so far."""
     bytes_read: int | None = None
 
 
@@ -124,28 +124,28 @@ class Pass(Moment, kw_only=True):
     gap: float
     problem: int = 0
     exact: bool = True
-    """Whether P and D are those of all rows."""
+    """Whether P and D were computed from all rows."""
 
 
 class HeldOut(msgspec.Struct, kw_only=True):
-    """The score of held-out rows after a pass: an event ``validation``."""
+    """The score on held-out rows after a pass: an event ``validation``."""
 
     number: int = msgspec.field(name="pass")
     C: float
     error: float | None = None
-    """The usual measure."""
+    """The score if the metric is the default."""
     score: float | None = None
-    """Another one, which is named."""
+    """The score by another metric, ``measure``."""
     measure: str = ""
 
     @property
     def value(self) -> float:
-        """The score, whatever its measure."""
+        """The score, by either metric."""
         return next((value for value in (self.score, self.error) if value is not None), math.nan)
 
 
 class ThresholdRecord(msgspec.Struct):
-    """The threshold of a model, and how it was chosen: an event ``threshold``."""
+    """The threshold of a model: an event ``threshold``."""
 
     C: float
     value: float
@@ -153,7 +153,7 @@ class ThresholdRecord(msgspec.Struct):
     score: float
     positive: str
     rows: str
-    """The rows it was chosen on."""
+    """The rows on which it was chosen."""
 
 
 class StopRecord(msgspec.Struct):
@@ -168,7 +168,7 @@ class StartRecord(msgspec.Struct):
     """The start of a run."""
 
     at: str
-    """UTC."""
+    """The time, UTC."""
     command: str
     """The command that repeats the fit."""
     resumed: bool = False
@@ -182,70 +182,70 @@ class StoreRecord(msgspec.Struct):
     path: str
     digest: str
     classes: list[tuple[str, int]]
-    """The classes with most rows, and how many rows they have."""
+    """The most frequent classes with their numbers of rows."""
 
 
 class TopColumns(msgspec.Struct):
     """The columns with the largest effect on a class."""
 
     positive: str
-    """The class they speak for."""
+    """The class in favor of which a positive effect is."""
     rows: list[tuple[str, float, float]]
-    """Name, weight in raw units, and standard deviation of each."""
+    """Name, weight in units of the data, and standard deviation of each column."""
     intercept: float
     of: int
     """Number of all columns."""
 
 
 class ColumnValue(msgspec.Struct):
-    """A value of a column of a table, or the number that it is."""
+    """A value of a categorical column of a table, or a numeric column as a whole."""
 
     name: str
-    """Empty for a number."""
+    """The value; empty for a numeric column."""
     is_share: bool
-    """Whether ``mean`` is the share of rows that have it."""
+    """Whether ``mean`` is the fraction of rows with this value."""
     mean: float
     deviation: float
     weights: list[float] = []
-    """Its weight in each problem."""
+    """The weight in each problem."""
     pulls: list[float] = []
-    """How far it moves f of each problem: a value from the average row, a number by one standard deviation."""
+    """The change of f in each problem: by this value relative to the average row, by a number for one standard deviation."""
 
 
 class TableColumn(msgspec.Struct):
-    """A column of a table: what it is worth to the model, and its values that move f most."""
+    """A column of a table: its share in the effects on f, and its values with the largest effects."""
 
     name: str
     kind: str
     of: int
-    """Number of its values, or of the columns that it was made into."""
+    """Number of values, or of feature columns made from it."""
     values: list[ColumnValue]
     share: float | None = None
-    """Its part of the effects of all columns; None for a kernel model."""
+    """The fraction of the effects of all columns; None for a kernel model."""
     missing: float | None = None
-    """The share of rows without a value; None where that is not known."""
+    """The fraction of rows without a value; None if unknown."""
 
 
 class ColumnChange(msgspec.Struct):
-    """How a column differs between training and evaluated rows."""
+    """The difference of a column between training rows and evaluated rows."""
 
     name: str
     kind: str
     difference: float
-    """Of means in standard deviations; of a category half the sum of the differences of the shares."""
+    """For a number, the difference of the means in standard deviations; for a category, half the sum of the differences of the shares."""
     chance: float
-    """What rows drawn from the training rows would differ by, about."""
+    """About the difference that a random sample of the training rows would have."""
     value: str = ""
-    """The value whose share has changed most; empty for a number."""
+    """The value whose share differs most; empty for a number."""
     trained: float = 0.0
-    """The mean of a number, or the share of the value."""
+    """In the training rows: the mean of a number, or the share of the value."""
     evaluated: float = 0.0
     missing: tuple[float, float] | None = None
-    """The shares of rows without a value."""
+    """The fractions of training rows and of evaluated rows without a value."""
 
     @property
     def is_notable(self) -> bool:
-        """Whether it is more than chance explains, and enough to matter."""
+        """Whether the difference is significant and large enough to matter."""
         return self.difference > max(4.0 * self.chance, 0.1 if not self.value else 0.05)
 
 
@@ -253,9 +253,9 @@ class Shares(msgspec.Struct):
     """The share of each class in parts of the store."""
 
     rows: list[float]
-    """Rows up to the end of each part."""
+    """Cumulative number of rows at the end of each part."""
     shares: dict[str, list[float]]
-    """By class, its share in each part."""
+    """The share in each part, by class."""
 
     def __post_init__(self) -> None:
         if any(len(shares) != len(self.rows) for shares in self.shares.values()):
@@ -263,12 +263,12 @@ class Shares(msgspec.Struct):
 
 
 class ColumnDrift(msgspec.Struct):
-    """The means of a column in chunks of the store, less that of all rows, in standard deviations."""
+    """The means of a column in chunks of the store minus the mean of all rows, in standard deviations."""
 
     column: str
     means: list[float]
     errors: float
-    """The largest of them in standard errors."""
+    """The largest of these differences, in standard errors."""
 
     def __post_init__(self) -> None:
         if not self.means:
@@ -281,17 +281,18 @@ class Margins(msgspec.Struct):
     range: tuple[float, float]
     """Start of the first bin and end of the last one."""
     counts: dict[str, list[int]]
-    """By class, the rows in each bin."""
+    """The number of rows in each bin, by class."""
     rows: int
     loss: list[float] = []
 
 
 class Reliability(msgspec.Struct):
-    """A reliability diagram: predicted probability and share that came true, in bins; the scores of the probabilities."""
+    """A reliability diagram: predicted probabilities and observed frequencies in bins; and scores of the probabilities."""
 
     said: list[float]
-    """Mean probability of each bin."""
+    """Mean predicted probability of each bin."""
     came_true: list[float]
+    """Observed frequency in each bin."""
     weight: list[float]
     log_loss: float | None = None
     Brier: float | None = None
@@ -299,14 +300,14 @@ class Reliability(msgspec.Struct):
 
 
 class ReliabilityRecord(msgspec.Struct):
-    """Reliability of decision values taken for log odds (before) and of a model's probabilities (after)."""
+    """Reliability of the decision values read as log odds (before), and of the probabilities of the model (after)."""
 
     before: Reliability
     after: Reliability
 
 
 class CalibrationRecord(msgspec.Struct):
-    """A calibration and the scores it was learned from: an event ``calibration``."""
+    """A calibration and the scores from which it was computed: an event ``calibration``."""
 
     C: float
     method: str
@@ -317,19 +318,19 @@ class CalibrationRecord(msgspec.Struct):
 
 
 class Facts(msgspec.Struct):
-    """What a fit recorded of its data and model (``record.json``)."""
+    """Facts about the data and the model of a fit (``record.json``)."""
 
     store: StoreRecord
     model: ByName
-    """The classes, and for kernels the number of points."""
+    """The classes, and for kernel models the number of points."""
     loss: ByName = {}
     compile_seconds: float | None = None
-    """Seconds of the time that the compiler took, which happens once on a machine."""
+    """Seconds of the time that were spent compiling, which happens once on a machine."""
     warnings: list[str] = []
     notices: list[str] = []
     coefficients: list[TopColumns] = []
     columns: list[TableColumn] = []
-    """The columns of the table, those that move f most first."""
+    """The columns of the table, those with the largest effects on f first."""
     label_drift: Shares | None = None
     margins: Margins | None = None
     """Margins of a sample of the training rows."""
@@ -340,16 +341,16 @@ class WorstError(msgspec.Struct):
     """A row of the evaluation with a large error."""
 
     row: int
-    """Its number, from 0."""
+    """The number of the row, from 0."""
     truth: str
     predicted: str
     error: float
-    """How far the value of its class is below that of the predicted one; of a number how far it is off."""
+    """How far the decision value of the true class is below that of the predicted class; for a regression, the absolute error."""
     id: str | None = None
     probability: float | None = None
-    """That of the predicted class."""
+    """The probability of the predicted class."""
     reasons: list[tuple[str, float]] = []
-    """Values of the row that speak most for what was predicted or against it, and how far each moves f."""
+    """The values of the row with the largest effects on f, and these effects, positive in favor of the prediction."""
 
 
 class Evaluated(msgspec.Struct):
@@ -366,31 +367,31 @@ class Evaluated(msgspec.Struct):
     truths: list[str]
     """The labels that occurred."""
     confusion: list[list[int]]
-    """Rows of each of ``truths`` by predicted class."""
+    """Numbers of rows by label (``truths``) and predicted class."""
     precision: list[float]
-    """Of each of ``truths``."""
+    """By label (``truths``)."""
     recall: list[float]
-    """Of each of ``truths``."""
+    """By label (``truths``)."""
     at: str = ""
-    """UTC."""
+    """The time, UTC."""
     primals: list[float] = []
-    """P of each problem of the model, which tell whether it is the model of the run."""
+    """P of each problem of the evaluated model, by which it is recognized as the model of the run."""
     AUC: float | None = None
     AUC_error: float | None = None
     average_precision: float | None = None
     positive: str | None = None
-    """Of two classes the one that precision and recall are of."""
+    """With two classes, the class to which precision and recall refer."""
     roc: list[tuple[float, float]] = []
     precision_recall: list[tuple[float, float]] = []
     thresholds: list[tuple[float, float, float]] = []
-    """Decision values, with precision and recall where rows from there on are taken for the positive class; those below there where it
-    is the first class.
+    """Thresholds, each with precision and recall if rows with decision values from this threshold on are predicted as positive, or below
+    it if the positive class is the first one.
     """
     margins: Margins | None = None
     reliability: ReliabilityRecord | None = None
     worst: list[WorstError] = []
     drift: list[ColumnChange] = []
-    """How columns differ from the training rows, the largest difference first."""
+    """Differences of columns from the training rows, the largest first."""
 
 
 class EvaluatedNumbers(msgspec.Struct):
@@ -405,10 +406,10 @@ class EvaluatedNumbers(msgspec.Struct):
     target_spread: float
     """Standard deviation of the targets."""
     R2: float | None = None
-    """None where all targets are equal."""
+    """None if all targets are equal."""
     at: str = ""
     primals: list[float] = []
-    """P of the problem of the model, which tells whether it is the model of the run."""
+    """P of the evaluated model, by which it is recognized as the model of the run."""
     MAE_of_mean: float | None = None
     """The mean absolute error of always predicting the mean."""
     scatter: list[tuple[float, float]] = []
@@ -423,24 +424,24 @@ class GridPoint(msgspec.Struct):
 
     standard_error: float
     error: float = math.nan
-    """The score, where the measure is an error ..."""
+    """The score if the metric is an error."""
     score: float | None = None
-    """... and where it is another one."""
+    """The score if the metric is another one."""
     share: float = 1.0
-    """The share of the rows that was used, in a round of halving."""
+    """The fraction of the rows that was used, in successive halving."""
     C: float | None = None
-    """None where nu stands in its place."""
+    """None if nu is given."""
     nu: float | None = None
     landmarks: int | None = None
     gamma: float | None = None
     passes: int = 0
-    """The most passes of all folds."""
+    """The largest number of passes of all folds."""
     gap: float = 0.0
-    """The widest gap of all folds."""
+    """The largest gap of all folds."""
 
     @property
     def value(self) -> float:
-        """The score, whatever its measure."""
+        """The score, by either metric."""
         return self.error if self.score is None else self.score
 
     @property
@@ -458,30 +459,30 @@ class Search(msgspec.Struct):
     best: GridPoint
     scores: list[GridPoint]
     measure: str = "error"
-    """By what points are judged."""
+    """The metric by which points are compared."""
     in_percent: bool = True
-    """Whether that is a share, shown in percent."""
+    """Whether the metric is a fraction, which is shown in percent."""
     higher_is_better: bool = False
     classes: list[tuple[str, int]] = []
-    """The classes with most rows, and how many rows they have; empty for numbers."""
+    """The most frequent classes with their numbers of rows; empty for regression."""
     rows: int = 0
     command: str = ""
-    """The command that repeats the search; empty where it was not recorded."""
+    """The command that repeats the search; empty if it was not recorded."""
     best_command: str = ""
     """The command that fits a model with the best settings."""
     machine: ByName = {}
     seconds: float | None = None
     notices: list[str] = []
     best_folds: list[float] = []
-    """The scores of the best point, fold by fold."""
+    """The score of the best point on each fold."""
 
     @property
     def whole(self) -> list[GridPoint]:
-        """The points that were judged on all rows."""
+        """The points that were scored on all rows."""
         return [score for score in self.scores if score.share == 1.0]
 
     def rank(self, value: float) -> float:
-        """Return a number that is the smaller the better a score is."""
+        """Return a number that is smaller for a better score."""
         return -value if self.higher_is_better else value
 
     @property
@@ -490,21 +491,21 @@ class Search(msgspec.Struct):
         return "C" if self.best.nu is None else "nu"
 
     def text(self, value: float, digits: int) -> str:
-        """Return a score as people read it."""
+        """Return a score as text."""
         return percent(value, digits) if self.in_percent else f"{value:.{digits}g}"
 
 
 @dataclass(slots=True)
 class RunRecord:
-    """The record of a run or a search; fields are None or empty where nothing was written."""
+    """The record of a run or a search; fields are None or empty if nothing was recorded."""
 
     name: str
-    """The model, or the folder of a search."""
+    """The name of the model, or of the folder of a search."""
     job: ByName = field(default_factory=dict)
     """The settings of the fit."""
     plan: PlanRecord | None = None
     end: End | None = None
-    """None where it has not ended."""
+    """None if the run has not ended."""
     facts: Facts | None = None
     evaluation: Evaluated | None = None
     number_evaluation: EvaluatedNumbers | None = None
@@ -518,9 +519,9 @@ class RunRecord:
     calibrations: list[CalibrationRecord] = field(default_factory=list)
     thresholds: list[ThresholdRecord] = field(default_factory=list)
     done: bool = False
-    """Whether the log says that the run came to its end."""
+    """Whether the log has the event of the end of the run."""
     unread: list[str] = field(default_factory=list)
-    """Files that exist and could not be understood."""
+    """Names of files that exist but could not be read."""
 
     @property
     def settings(self) -> ByName:
@@ -534,22 +535,22 @@ class RunRecord:
 
     @property
     def best_held_out(self) -> JsonObject:
-        """The best score of held-out rows, with its pass and C; empty without such."""
+        """The best score on held-out rows, with its pass and C; empty if there are none."""
         return (None if self.end is None else self.end.validation) or {}
 
     @property
     def changes(self) -> list[ColumnChange]:
-        """How the columns of the evaluated rows differ from those of the training rows."""
+        """The differences of columns between training rows and evaluated rows."""
         return [] if self.evaluated is None else self.evaluated.drift
 
     @property
     def is_certified(self) -> bool:
-        """Whether the gap is as small as was asked for."""
+        """Whether the gap is at most the tolerance."""
         return self.end is not None and self.end.gap <= self.end.tolerance
 
     @property
     def kept_pass(self) -> int | None:
-        """The pass whose model was kept because it was best on held-out rows, where a later one ended the training; else None."""
+        """The pass whose model was written because it was best on held-out rows; None if that is the last pass."""
         number = self.best_held_out.get("pass")
         return number if isinstance(number, int) and self.end is not None and number < self.end.passes else None
 
@@ -559,8 +560,9 @@ class RunRecord:
         return self.plan is not None and self.plan.task == REGRESSION
 
     def drawn_classes(self) -> list[str]:
-        """Return the classes that are drawn, in the order of their colors: as many as there are colors, those with most rows, in the
-        order of the model's classes. A class has one color on the whole page.
+        """Return the classes that are drawn, in the order of their colors: the ``SERIES`` most frequent ones, in the order of the model.
+
+        A class has the same color on the whole page.
         """
         recorded = None if self.facts is None else self.facts.model.get("classes")
         if not isinstance(recorded, list) or not all(isinstance(name, str) for name in recorded):
@@ -571,25 +573,25 @@ class RunRecord:
 
     @property
     def measure(self) -> Measure:
-        """What held-out rows judge by."""
+        """The metric on held-out rows."""
         named = self.settings.get("score")
         if isinstance(named, str):
             return recorded_measure(named)
         return RMSE if self.is_regression else ERROR
 
     def threshold(self) -> ThresholdRecord | None:
-        """Return the threshold of the model, that of the best C; None where labels are predicted at 0."""
-        mine = [one for one in self.thresholds if one.C == self.best_held_out.get("C", one.C)]
-        return mine[-1] if mine else None
+        """Return the threshold of the model with the best C; None if the threshold is 0."""
+        of_best = [one for one in self.thresholds if one.C == self.best_held_out.get("C", one.C)]
+        return of_best[-1] if of_best else None
 
     def held_out_score(self) -> float | None:
-        """Return the best score of held-out rows; None without such."""
+        """Return the best score on held-out rows; None if there is none."""
         best = self.best_held_out
-        found = best.get("score", best.get("error"))
-        return found if isinstance(found, float) else None
+        score = best.get("score", best.get("error"))
+        return score if isinstance(score, float) else None
 
     def widest(self) -> list[Pass]:
-        """Return the certificate with the largest gap of each pass: of several problems, that of the one furthest behind."""
+        """Return, for each pass, the certificate of the problem with the largest gap."""
         widest: dict[int, Pass] = {}
         for one in self.passes:
             if one.number not in widest or not one.gap <= widest[one.number].gap:
@@ -597,14 +599,14 @@ class RunRecord:
         return thin([widest[number] for number in sorted(widest)])
 
     def of_problem(self, number: int) -> list[Pass]:
-        """Return the certificates of one problem, pass by pass."""
+        """Return the certificates of one problem by pass."""
         return thin([one for one in self.passes if one.problem == number])
 
 
 def read_run(path: Path) -> RunRecord:
-    """Read the record of the run of a model, or of a search. ``path``: the model, its run's folder, or that of the search.
+    """Read the record of a fit or a search. ``path``: the model, the folder of its run, or the folder of the search.
 
-    Raises MissingError where there is no run, DataError for a path that is something else.
+    Raises MissingError if there is no run, DataError for a path of another kind.
     """
     folder = path if is_folder(path) else path.with_name(path.name + ".run")
     if not is_folder(folder):
@@ -626,17 +628,17 @@ def _read_fit(folder: Path, record: RunRecord) -> None:
     record.job = _read_file(folder / "job.json", dict, record) or {}
     record.plan = _read_file(folder / "plan.json", PlanRecord, record)
     for event in _events_of_last_run(folder / "events.jsonl", record):
-        _take_event(event, record)
+        _add_event(event, record)
     _keep_bounds(record.passes)
     record.moments = thin(record.moments)
-    if record.began is None or record.done:  # else they are of an earlier run
+    if record.began is None or record.done:  # otherwise these files are of an earlier run
         record.end = _read_file(folder / "certificate.json", End, record)
         record.facts = _read_file(folder / "record.json", Facts, record)
         _read_evaluation(folder / "evaluation.json", record)
 
 
 def _keep_bounds(passes: list[Pass]) -> None:
-    """Give every certificate the best bound so far: a bound stays valid, whatever a later pass finds."""
+    """Replace the dual bound of every certificate by the best one so far, since a bound stays valid in later passes."""
     best: dict[int, float] = {}
     for one in passes:
         if one.exact:
@@ -647,7 +649,7 @@ def _keep_bounds(passes: list[Pass]) -> None:
 
 
 def _read_evaluation(path: Path, record: RunRecord) -> None:
-    """Read the evaluation, of a classifier or of a regression, unless it is one of an earlier model of the same name."""
+    """Read the evaluation, of a classifier or of a regression, unless it is of an earlier model with the same name."""
     content = _read_file(path, dict, record)
     kind: type[Evaluated | EvaluatedNumbers] = (
         EvaluatedNumbers if content is not None and "RMSE" in content else Evaluated
@@ -664,7 +666,7 @@ def _read_evaluation(path: Path, record: RunRecord) -> None:
             record.number_evaluation = evaluation
 
 
-def _take_event(event: JsonObject, record: RunRecord) -> None:
+def _add_event(event: JsonObject, record: RunRecord) -> None:
     """Add an event to the record; unknown events are ignored."""
     match event.get("event"):
         case "plan":
@@ -691,7 +693,7 @@ def _take_event(event: JsonObject, record: RunRecord) -> None:
 
 
 def _events_of_last_run(path: Path, record: RunRecord) -> list[JsonObject]:
-    """Return the events of the last run and of those it resumed, with accumulated seconds."""
+    """Return the events of the last run and of the runs that it resumed, with seconds that increase over all of them."""
     events: list[JsonObject] = []
     try:
         for event in _read_lines(path):
@@ -706,7 +708,7 @@ def _events_of_last_run(path: Path, record: RunRecord) -> list[JsonObject]:
 
 
 def _accumulate_seconds(events: list[JsonObject]) -> Iterator[JsonObject]:
-    """Yield the events with seconds that never decrease: a resumed run, and a pass that only certifies, count from 0."""
+    """Yield the events with cumulative seconds; in the log, a resumed run and a pass that only certifies start at 0."""
     offset = latest = 0.0
     for event in events:
         seconds = event.get("seconds")
@@ -723,7 +725,7 @@ def _drop_end(events: list[JsonObject]) -> list[JsonObject]:
 
 
 def _read_lines(path: Path) -> Iterator[JsonObject]:
-    """Yield the events of a log; lines that are cut off, too long or not events are skipped."""
+    """Yield the events of a log; truncated lines, lines that are too long and lines that are no events are skipped."""
     with open(open_regular(path), "rb") as file:
         for _ in range(MAX_LOG_LINES):
             line = file.readline(MAX_LINE_BYTES)
@@ -738,7 +740,7 @@ def _read_lines(path: Path) -> Iterator[JsonObject]:
 
 
 def _read_file(path: Path, kind: type[T], record: RunRecord) -> T | None:
-    """Return the content of a JSON file; None where it is missing, or of another kind, which is noted in ``unread``."""
+    """Return the content of a JSON file; None if it is missing, or if it does not match ``kind``, which is noted in ``unread``."""
     try:
         value = _convert(_parse_json(read_whole(path, MAX_FILE_BYTES)), kind)
     except FileNotFoundError:
@@ -768,7 +770,7 @@ def _convert(value: Any, kind: type[T]) -> T | None:
 
 
 def thin(points: list[T]) -> list[T]:
-    """Return at most MAX_POINTS of many points, evenly, with the first and the last."""
+    """Return at most MAX_POINTS evenly spaced points, including the first and the last."""
     if len(points) <= MAX_POINTS:
         return points
     return [points[round(k * (len(points) - 1) / (MAX_POINTS - 1))] for k in range(MAX_POINTS)]

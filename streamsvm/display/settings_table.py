@@ -1,4 +1,4 @@
-"""Settings as people write them."""
+"""Settings of a run as text, for tables on a page."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ from streamsvm.aliases import ByName
 from streamsvm.config.units import exact_size_text
 
 MAX_VALUE_LENGTH = 400
-"""Longest text of a setting."""
+"""Maximum length of the text of a setting."""
 ABSENT = "–"
 NESTED = "..."
-"""Shown for nested values, which no setting has: a file may contain anything, however deep."""
+"""Shown for a nested value, which no setting has but a file may contain."""
 SIZES = ("memory", "chunk_bytes")
-"""Settings in bytes."""
+"""Settings whose values are bytes."""
 
 
 def format_settings(settings: ByName) -> list[tuple[str, str]]:
-    """Return the settings that have a value, as text."""
-    shown = [(name, format_setting(name, value)) for name, value in settings.items()]
-    return [(name, text) for name, text in shown if text != ABSENT]
+    """Return the names and texts of the settings that have a value."""
+    texts = [(name, format_setting(name, value)) for name, value in settings.items()]
+    return [(name, text) for name, text in texts if text != ABSENT]
 
 
 def format_setting(name: str, value: object) -> str:
-    """Return a setting as people write it."""
+    """Return the value of a setting as text: 'yes' for true, sizes with their unit."""
     if value in (None, {}, [], ""):
         return ABSENT
     if isinstance(value, bool):

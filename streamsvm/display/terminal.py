@@ -1,4 +1,4 @@
-"""Progress and results on a terminal: a bar, lines where there is no terminal, or JSON for programs."""
+"""Progress and results of a job: a bar on a terminal, lines in a log file or a pipe, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 MIN_ROUNDING_SHARE = 0.01
-"""Rounding below this share of the tolerance is not mentioned in the last line; it is in certificate.json."""
+"""A rounding error below this fraction of the tolerance is not mentioned in the last line; certificate.json has it."""
 END_TEXTS = {"converged": "", "patience": ", stopped by patience"}
-"""Text of the last line for intended ends; any other end lacks the certificate."""
+"""Text for the last line by status; fits with any other status are not certified."""
 LEVELS = "▁▂▃▄▅▆▇█"
 CURVE_PASSES = 24
-"""Number of last passes that a curve shows, and whose gaps say how many are left."""
-NARROW = 110
-"""Columns of a terminal below which the bar is short and there is no curve, so that gap and time left have room."""
-INTERVAL = 5.0
-"""Seconds between two lines where there is no terminal."""
+"""Number of last passes that a curve shows and from whose gaps the number of remaining passes is estimated."""
+MIN_WIDTH_FOR_CURVE = 110
+"""On a terminal with fewer columns, the bar is short and there is no curve, to leave room for the gap and the time left."""
+LINE_SECONDS = 5.0
+"""Seconds between two lines of progress if there is no terminal."""
 
 
 @contextmanager
 def open_report(*, as_json: bool = False, quiet: bool = False) -> Iterator[Report]:
-    """Provide the report for a job: JSON lines on stdout, or progress on stderr, as a bar if that is a terminal."""
+    """Provide the report of a job: JSON lines on stdout, or progress on stderr, as a bar if that is a terminal and as lines if not."""
     if as_json:
         yield report_json(sys.stdout)
     elif quiet:
@@ -51,7 +51,7 @@ def open_report(*, as_json: bool = False, quiet: bool = False) -> Iterator[Repor
 
 @contextmanager
 def open_notebook_report() -> Iterator[Report]:
-    """Provide the report for a program: as ``open_report``, and a bar in a notebook, which has no terminal."""
+    """Provide the report of a job of a Python program: a bar in a notebook, else as ``open_report``."""
     from rich.console import Console
 
     with _open_bar() if Console().is_jupyter else open_report() as report:
@@ -67,7 +67,7 @@ def _open_bar() -> Iterator[Report]:
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(bar_width=40 if console.width >= NARROW else 10),
+        BarColumn(bar_width=40 if console.width >= MIN_WIDTH_FOR_CURVE else 10),
         TextColumn("{task.percentage:>3.0f} %  {task.fields[details]}"),
     )
     with Bars(*columns, console=console, transient=True) as bars:
@@ -75,46 +75,46 @@ def _open_bar() -> Iterator[Report]:
 
 
 def _report_on(bars: Bars) -> Report:
-    """Return a report that shows progress on one bar."""
+    """Return a report that shows progress on a bar, and prints lines above it."""
     progress, task = Progress(), bars.add_task("", total=None, details="")
 
     def report(event: JsonObject) -> None:
         for line in describe_event(event):
             bars.console.print(line, highlight=False, markup=False)
-        if progress.take(event):
+        if progress.update(event):
             total = progress.total or None
             bars.update(
                 task,
                 description=progress.title,
                 total=total,
                 completed=progress.done,
-                details=progress.render(narrow=bars.console.width < NARROW),
+                details=progress.render(narrow=bars.console.width < MIN_WIDTH_FOR_CURVE),
             )
 
     return report
 
 
 class Lines:
-    """A report that writes one line per interval, for log files and pipes."""
+    """A report for log files and pipes: at most one line of progress per interval."""
 
-    def __init__(self, stream: TextIO, interval: float = INTERVAL) -> None:
+    def __init__(self, stream: TextIO, interval: float = LINE_SECONDS) -> None:
         self._stream, self._interval = stream, interval
-        self._progress, self._told = Progress(), time.monotonic()
+        self._progress, self._last_line = Progress(), time.monotonic()
 
     def __call__(self, event: JsonObject) -> None:
-        said = describe_event(event)
-        if self._progress.take(event) and time.monotonic() - self._told >= self._interval:
-            self._told = time.monotonic()
+        lines = describe_event(event)
+        if self._progress.update(event) and time.monotonic() - self._last_line >= self._interval:
+            self._last_line = time.monotonic()
             share = self._progress.done / self._progress.total if self._progress.total else None
             amount = f"{format_count(self._progress.rows)} rows" if share is None else f"{share:.0%}"
-            said.append(f"{self._progress.title}: {amount}, {self._progress.details()}")
-        if said:
-            self._stream.write("".join(f"{line}\n" for line in said))
+            lines.append(f"{self._progress.title}: {amount}, {self._progress.details()}")
+        if lines:
+            self._stream.write("".join(f"{line}\n" for line in lines))
             self._stream.flush()
 
 
 def report_json(stream: TextIO) -> Report:
-    """Return a report that writes every event as a line of JSON at once."""
+    """Return a report that writes every event immediately as a line of JSON."""
 
     def report(event: JsonObject) -> None:
         stream.write(json.dumps(replace_nonfinite(event)) + "\n")
@@ -124,7 +124,7 @@ def report_json(stream: TextIO) -> Report:
 
 
 def replace_nonfinite(value: Any) -> Any:
-    """Return the value with None for NaN and infinity, which JSON lacks."""
+    """Replace NaN and infinity, which JSON cannot represent, by None."""
     if isinstance(value, dict):
         return {str(k): replace_nonfinite(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -149,8 +149,8 @@ class Progress:
         self._first_cell, self._search_began = 0, 0.0
         self._first_pass, self._last_pass = 0, 0
 
-    def take(self, event: JsonObject) -> bool:
-        """Update from an event, and return whether there is something new to show."""
+    def update(self, event: JsonObject) -> bool:
+        """Update from an event, and return whether the display changes."""
         name: str = event["event"]
         if name == "plan":
             self.limit, self.tolerance = event.get("limit", 0), event.get("tolerance", 0.0)
@@ -174,9 +174,9 @@ class Progress:
         return True
 
     def _begin_cell(self, event: JsonObject) -> None:
-        """Begin the next point of a search, whose fit counts its seconds and passes from 0.
+        """Start the next cell of a search, whose fit counts seconds and passes from 0.
 
-        A search that goes on after an interruption begins with a later cell than the first.
+        The first cell of a resumed search has a number above 1.
         """
         if not self.cell:
             self._first_cell, self._search_began = event["number"], time.monotonic()
@@ -197,13 +197,13 @@ class Progress:
 
     @property
     def rate(self) -> float:
-        """Rows a second in this pass."""
+        """Rows per second in this pass."""
         spent = self.seconds - self._since
         return self.rows / spent if spent > 0 else 0.0
 
     @property
     def left(self) -> float | None:
-        """Estimated seconds to the end of the pass, or of a job with one pass; None where unknown."""
+        """Estimated seconds to the end of the pass; None if unknown."""
         spent = self.seconds - self._since
         if not self.total or not self.done or self.done >= self.total:
             return None
@@ -211,7 +211,7 @@ class Progress:
 
     @property
     def passes_left(self) -> int | None:
-        """Estimated passes until the gap is the tolerance, if the least gap falls as before; None where it does not."""
+        """Estimated passes until the gap reaches the tolerance, by extrapolating the logarithm of the best gap; None if it does not fall."""
         known = [math.log10(gap) for gap in self.gaps if 0.0 < gap < math.inf]
         if len(known) < 3 or self.tolerance <= 0.0 or min(known) >= known[0]:
             return None
@@ -219,7 +219,7 @@ class Progress:
         return max(1, math.ceil((min(known) - math.log10(self.tolerance)) / fall))
 
     def describe_left(self) -> str:
-        """Return what is left of the whole job as text, as far as it can be estimated; else of this pass."""
+        """Return the estimated time left as text: of the whole job if possible, else of this pass."""
         if finished := self.cell - self._first_cell:
             each = (time.monotonic() - self._search_began) / finished
             return f"about {seconds_text((self.cells - self.cell + 1) * each)} left"
@@ -231,7 +231,7 @@ class Progress:
         return f"{seconds_text(self.left)} left" + (" in this pass" if self.number else "")
 
     def details(self) -> str:
-        """Return gap, what is left, rate and memory as text, as far as known; what is cut on a narrow terminal comes last."""
+        """Return gap, time left, rate and memory as text, as far as known; less important parts last, where a narrow terminal cuts them."""
         parts = [f"gap {percent(self.gap)}"] if self.gap is not None else []
         parts += [text for text in (self.step, self.describe_left()) if text]
         if self.rate:
@@ -241,21 +241,21 @@ class Progress:
         return ", ".join(parts)
 
     def render(self, *, narrow: bool = False) -> str:
-        """Return the details with the curve of the gap and a bar for memory, for a terminal; ``narrow``: no curve."""
+        """Return the details for a terminal, with a curve of the gap, unless ``narrow``, and a bar for memory."""
         text, bar = self.details(), draw_memory(self.memory, self.limit) if self.memory and self.limit else ""
         plain = f"{self.memory / MIB:.0f} MiB"
-        shown = text.removesuffix(plain) + bar if bar and text.endswith(plain) else text
-        return " ".join(part for part in ("" if narrow else draw_gap_curve(self.gaps), shown) if part)
+        details = text.removesuffix(plain) + bar if bar and text.endswith(plain) else text
+        return " ".join(part for part in ("" if narrow else draw_gap_curve(self.gaps), details) if part)
 
     @property
     def title(self) -> str:
-        """The name of the job, the cell of a search, and the number of the pass."""
+        """The name of the job, with the number of the cell of a search and of the pass."""
         cell = f"cell {self.cell} of {self.cells}" if self.cell else ""
         return ", ".join(part for part in (self.name, cell, f"pass {self.number}" if self.number else "") if part)
 
 
 def describe_event(event: JsonObject) -> list[str]:
-    """Return the lines that an event is worth; most events have none."""
+    """Return the lines to print for an event; empty for most events."""
     if event["event"] == "plan":
         return [describe_plan(event)]
     if event["event"] == "compiling":
@@ -270,7 +270,7 @@ def describe_event(event: JsonObject) -> list[str]:
 
 
 def describe_plan(plan: JsonObject) -> str:
-    """Return the first line of a fit, from its 'plan' event: the solver, why it was chosen, and what is solved."""
+    """Return the first line of a fit, from its 'plan' event: the solver, why it was chosen, and the problems."""
     costs = [f"{C:.4g}" for C in dict.fromkeys(plan["C"])]
     classes = plan["problems"] // len(costs)
     what = f"{classes} classes, each against the rest" if classes > 1 else "two classes"
@@ -281,23 +281,23 @@ def describe_plan(plan: JsonObject) -> str:
 
 
 def describe_fallback(event: JsonObject) -> str:
-    """Return the line of a 'left' event: a solver stalled, and another one takes over."""
+    """Return the line for a 'left' event: a solver stalled, and the fit falls back to another one."""
     return f"solver {event['solver']} stalled: {event['why']}; going on with {event['next']}"
 
 
 def describe_fit(end: JsonObject) -> str:
-    """Return the last line of a fit, from its 'done' event: the certificate, and what it cost."""
+    """Return the last line of a fit, from its 'done' event: certificate, passes, memory and time."""
     passes = f"{end['passes']} pass" + ("" if end["passes"] == 1 else "es")
     stopped = END_TEXTS.get(end["status"], f", not certified: {end['status']}")
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
-    share, repeated, said = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
+    share, repeated, validation = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
     simplex = "on the simplex {:.3g}, {:.3g} as the method saw it".format(*end["simplex"]) if end.get("simplex") else ""
-    held = "held-out {} {}".format(*describe_held_out(said)) if said else ""
+    held = "held-out {} {}".format(*describe_held_out(validation)) if validation else ""
     return " · ".join(
         ([held] if held else [])
         + [
             f"gap {percent(end['gap'])} (primal {end['primal']:.6g}, dual {end['dual']:.6g}"
-            + (f", each within {end['rounding']:.1g} by rounding" if _is_rounding_felt(end) else "")
+            + (f", each within {end['rounding']:.1g} by rounding" if _is_rounding_notable(end) else "")
             + f") after {passes}{stopped}",
             *([simplex] if simplex else []),
             f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
@@ -309,12 +309,12 @@ def describe_fit(end: JsonObject) -> str:
     )
 
 
-def _is_rounding_felt(end: JsonObject) -> bool:
+def _is_rounding_notable(end: JsonObject) -> bool:
     return bool(end.get("rounding", 0.0) > MIN_ROUNDING_SHARE * end.get("tolerance", 0.0) * abs(end["primal"]))
 
 
 def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -> Iterator[str]:
-    """Yield rows with aligned columns: those at the places ``left`` flush left, the others flush right."""
+    """Yield rows of text with aligned columns: columns with index in ``left`` flush left, the others flush right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         cells = zip(row, widths, strict=True)
@@ -324,7 +324,7 @@ def align_columns(rows: Sequence[Sequence[str]], left: Collection[int] = (0,)) -
 
 
 def format_count(count: float) -> str:
-    """Return a number with three digits: '1.25 M'."""
+    """Format a number with three digits: '1.25 M'."""
     for unit in ("", " k", " M"):
         if count < 999.5:
             return f"{count:.3g}{unit}"
@@ -332,18 +332,18 @@ def format_count(count: float) -> str:
     return f"{count:.3g} G"
 
 
-def describe_held_out(said: JsonObject) -> tuple[str, str]:
-    """Return the measure by which held-out rows judged, and its best value with C and pass; a share is in percent."""
+def describe_held_out(best: JsonObject) -> tuple[str, str]:
+    """Return the metric on held-out rows, and its best value with C and pass, as text."""
     from streamsvm.model.measures import recorded_measure
 
-    measure = recorded_measure(said.get("measure"))
-    value = measure.full_text(said["error"] if "error" in said else said["score"])
-    of = f" of {said['positive']}" if "positive" in said else ""
-    return measure.title + of, f"{value} (C = {said['C']:g}, pass {said['pass']})"
+    measure = recorded_measure(best.get("measure"))
+    value = measure.full_text(best["error"] if "error" in best else best["score"])
+    of = f" of {best['positive']}" if "positive" in best else ""
+    return measure.title + of, f"{value} (C = {best['C']:g}, pass {best['pass']})"
 
 
 def draw_gap_curve(gaps: Sequence[float]) -> str:
-    """Return the gaps of the last passes as a curve on a log scale, one character each; empty for fewer than two."""
+    """Draw the gaps of the last passes as a curve on a log scale, a character for each; empty for fewer than two passes."""
     known = [math.log10(gap) for gap in gaps[-CURVE_PASSES:] if 0.0 < gap < math.inf]
     if len(known) < 2:
         return ""
@@ -353,25 +353,25 @@ def draw_gap_curve(gaps: Sequence[float]) -> str:
 
 
 def draw_memory(used: int, limit: int, width: int = 10) -> str:
-    """Return the used share of a limit, both in bytes: '███░░░░░░░ 113 of 512 MiB'."""
+    """Draw the used part of a limit, both in bytes: '███░░░░░░░ 113 of 512 MiB'."""
     filled = min(width, math.ceil(width * used / limit)) if limit > 0 else 0
     return "█" * filled + "░" * (width - filled) + f" {used / MIB:.0f} of {limit / MIB:.0f} MiB"
 
 
 def draw_fit_card(end: JsonObject) -> list[str]:
-    """Return the end of a fit, from its 'done' event, as aligned lines."""
+    """Return the result of a fit, from its 'done' event, as aligned lines."""
     certified = end["gap"] <= end["tolerance"]
-    said = end.get("validation")
+    validation = end.get("validation")
     rows = [
         (
             "certified" if certified else "NOT certified",
             f"gap {percent(end['gap'])} of {percent(end['tolerance'])} asked for",
         ),
         ("optimum", f"between {end['dual']:.7g} and {end['primal']:.7g}, which is this model"),
-        *([(f"held-out {describe_held_out(said)[0]}", describe_held_out(said)[1])] if said else []),
+        *([(f"held-out {describe_held_out(validation)[0]}", describe_held_out(validation)[1])] if validation else []),
         (
             "took",
-            f"{end['passes']} readings, {seconds_text(end['seconds'])}, {round(100 * end['compute_share'])} % computing",
+            f"{end['passes']} passes, {seconds_text(end['seconds'])}, {round(100 * end['compute_share'])} % computing",
         ),
         ("read", size_text(end["bytes_read"])),
         ("memory", draw_memory(end["peak"], end["limit"])),

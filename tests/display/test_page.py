@@ -527,7 +527,7 @@ def test_page_model_that_held_out_rows_chose_is_no_failure(place: Path, tmp_path
     edit_json(folder / "certificate.json", gap=0.4, passes=9, validation={"C": 1.0, "error": 0.2, "pass": 3})
     page = report_on(tmp_path / "k.ssvm", tmp_path / "k.html")
     text = seen(page).text.replace("\u00a0", " ")
-    assert "Chosen on held-out rows: reading 3 of 9, within 40 % of the optimum." in text
+    assert "Chosen on held-out rows: pass 3 of 9, within 40 % of the optimum." in text
     assert "verdict open" not in page.read_text().partition("<body>")[2]
     assert "Not certified" not in text
 

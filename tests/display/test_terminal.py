@@ -96,31 +96,31 @@ def test_terminal_card_says_how_it_ended() -> None:
 
 def test_terminal_progress_has_curve_and_bar() -> None:
     progress = Progress()
-    progress.take({"event": "plan", "limit": 512 * MIB})
+    progress.update({"event": "plan", "limit": 512 * MIB})
     for number, gap in enumerate((0.5, 0.05), 1):
-        progress.take({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0 * number, "memory": 113 * MIB})
+        progress.update({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0 * number, "memory": 113 * MIB})
     assert progress.render() == "█▁ gap 5 %, ███░░░░░░░ 113 of 512 MiB"
     assert progress.details() == "gap 5 %, 113 MiB"
 
 
 def test_terminal_progress_estimates_what_is_left_of_the_whole_job() -> None:
     progress = Progress()
-    progress.take({"event": "plan", "limit": 512 * MIB, "tolerance": 1e-3})
+    progress.update({"event": "plan", "limit": 512 * MIB, "tolerance": 1e-3})
     for number, gap in enumerate((1.0, 0.1, 0.3, 0.01), 1):  # falls by 10 in 1.5 passes; a factor 10 is left
-        progress.take({"event": "pass", "pass": number, "gap": gap, "seconds": 3.0 * number, "memory": 113 * MIB})
+        progress.update({"event": "pass", "pass": number, "gap": gap, "seconds": 3.0 * number, "memory": 113 * MIB})
     assert progress.details() == "gap 1 %, about 2 passes, 6 s left, 113 MiB"
     assert progress.render(narrow=True).startswith("gap 1 %, about 2 passes")
-    progress.take({"event": "pass", "pass": 5, "gap": 2.0, "seconds": 15.0})
+    progress.update({"event": "pass", "pass": 5, "gap": 2.0, "seconds": 15.0})
     assert "about" in progress.details()
     resumed = Progress()
-    resumed.take({"event": "plan", "tolerance": 1e-3})
+    resumed.update({"event": "plan", "tolerance": 1e-3})
     for number, gap in enumerate((1.0, 0.1, 0.01), 1):  # a fit that goes on with pass 101 counts its seconds from 0
-        resumed.take({"event": "pass", "pass": 100 + number, "gap": gap, "seconds": 3.0 * number})
+        resumed.update({"event": "pass", "pass": 100 + number, "gap": gap, "seconds": 3.0 * number})
     assert resumed.details() == "gap 1 %, about 1 pass, 3 s left"
     rising = Progress()
-    rising.take({"event": "plan", "tolerance": 1e-3})
+    rising.update({"event": "plan", "tolerance": 1e-3})
     for number, gap in enumerate((0.1, 0.2, 0.3), 1):
-        rising.take({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0})
+        rising.update({"event": "pass", "pass": number, "gap": gap, "seconds": 1.0})
     assert "about" not in rising.details()
 
 
@@ -128,9 +128,9 @@ def test_terminal_progress_of_a_search_counts_the_cells_of_this_run(monkeypatch:
     """One that goes on after an interruption, with cell 4 of 6, knows nothing of the time of the cells before."""
     progress, now = Progress(), 1e6
     monkeypatch.setattr("streamsvm.display.terminal.time.monotonic", lambda: now)
-    progress.take({"event": "cell", "number": 4, "of": 6})
+    progress.update({"event": "cell", "number": 4, "of": 6})
     assert progress.title == "tune, cell 4 of 6"
     assert "left" not in progress.details()
     now += 30.0
-    progress.take({"event": "cell", "number": 5, "of": 6})
+    progress.update({"event": "cell", "number": 5, "of": 6})
     assert progress.details() == "about 1 min 00 s left"
