@@ -1,7 +1,7 @@
-"""From decision values to probabilities, learned from scores of rows that a model was not trained on.
+"""Calibration: maps from decision values to probabilities, fitted to out-of-sample scores.
 
 calibrators  sigmoid, isotonic and temperature
-scores       decision values counted in bins
+scores       tables of scores: histograms of decision values, and a sample of rows
 reliability  log loss, Brier score, calibration error
 """
 

@@ -1,33 +1,34 @@
-"""Calibrators: from decision values to probabilities by a sigmoid, an isotonic function or a temperature.
+"""Calibrators: maps from decision values to probabilities by a sigmoid, an isotonic function or a temperature.
 
-A calibrator is made of a ``ScoreTable`` (``scores.py``) and lives in the model it belongs to. Weights of rows count as copies.
+A calibrator is fitted to a ``ScoreTable`` (``scores.py``) and is a part of its model. A row of weight k counts like k copies.
 
-**Sigmoid** (Platt): p = 1 / (1 + e^-(A f + B)), one for each class against the rest. ``fit_sigmoid`` minimizes the log loss
+**Sigmoid** (Platt): p = 1 / (1 + e^-(A f + B)) for each class against the rest. ``fit_sigmoid`` minimizes the log loss
 
     - sum_i [t_i log p_i + (1 - t_i) log(1 - p_i)]   over (A, B),     t = (N+ + 1) / (N+ + 2) for positive rows, 1 / (N- + 2) for negative,
 
-(the targets of Platt's prior) by Newton's method with a line search that halves the step. Nothing overflows: log(1 + e^z) and p are
-written for z of either sign. Reference: Lin, Lin and Weng, "A note on Platt's probabilistic outputs for support vector machines",
+(the targets of Platt's prior) by Newton's method with backtracking by halving. log(1 + e^z) and p are computed by formulas that do not
+overflow for either sign of z. Reference: Lin, Lin and Weng, "A note on Platt's probabilistic outputs for support vector machines",
 Machine Learning 68, 2007, Algorithm 1 (their A and B are ours with the other sign).
 
-**Isotonic**: the rising function g that is nearest to the rows,
+**Isotonic**: the nondecreasing function g with the least squared error,
 
-    minimize  sum_i s_i (t_i - g(f_i))^2   over g that rises,     t_i = 1 for rows of the class, else 0,
+    minimize  sum_i s_i (t_i - g(f_i))^2   over nondecreasing g,     t_i = 1 for rows of the class, else 0,
 
-by pooling adjacent violators: each score is a block with a mean; a block whose mean is not above that of the one before joins it. Every
-row is looked at once and every block joined at most once. Between two scores g is a line, beyond the first and the last it is flat.
+by pooling adjacent violators: each score starts as a block with a mean; a block whose mean does not exceed that of the block before is
+merged with it. Each score is processed once, and each block is merged at most once. g is linear between two scores, and constant below the
+first and above the last one.
 References: Ayer et al., Annals of Mathematical Statistics 26, 1955; Zadrozny and Elkan, KDD 2002; the interpolation is that of
 scikit-learn.
 
-**Temperature**: the vector of decision values divided by one number T, then softmax; for two classes p = sigma(f / T). ``fit_inverse``
-minimizes over the inverse b = 1 / T >= 0 the log loss
+**Temperature**: p = softmax(f / T) for the vector f of decision values; for two classes p = sigma(f / T). ``fit_inverse`` minimizes the
+log loss over b = 1 / T >= 0,
 
     L(b) = sum_i s_i [log sum_k e^(b f_ik) - b sum_k t_ik f_ik],
 
-which is convex: L' = sum s (E_p[f] - E_t[f]), L'' = sum s Var_p[f]. Newton's method in one variable, held between bounds on both sides
-of the root that every step brings closer; where a step would leave them they are halved. Targets are those of Platt's prior, so that
-the least loss is at a finite b even where every row is right: t = (N + 1) / (N + 2) for the row's class, which has weight N, and what is
-left is shared equally by the others. Reference: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
+which is convex: L' = sum s (E_p[f] - E_t[f]), L'' = sum s Var_p[f]. The root of L' is found by Newton's method in one variable inside a
+bracket, which every step shrinks; a step that would leave it is replaced by bisection. The targets are those of Platt's prior, so that the
+minimizer b is finite even if all rows are classified correctly: t = (N + 1) / (N + 2) for the class of the row, which has weight N, and
+equal parts of the rest for the other classes. Reference: Guo, Pleiss, Sun and Weinberger, "On calibration of modern neural networks", ICML 2017.
 """
 
 from __future__ import annotations
@@ -47,37 +48,37 @@ from streamsvm.rows import Float64
 PREFIX = "calibration."
 """Prefix of the names of a calibrator's arrays among those of its model."""
 BY_LOSS = "logistic loss"
-"""``Calibration.scores`` where the loss itself gives probabilities and nothing was learned."""
+"""``Calibration.scores`` if the loss itself determines the probabilities, without calibration."""
 
 MIN_WEIGHT = 1e-12
-"""Least weight of a class that is taken back."""
+"""Smaller weights of classes are replaced by this one when their effect is removed from the probabilities."""
 SIGMOID_MAX_STEPS = 100
 SIGMOID_RIDGE = 1e-12
-"""Added to the diagonal of the Hessian, which is singular where all scores are equal."""
+"""Added to the diagonal of the Hessian, which is singular if all scores are equal."""
 SIGMOID_GRADIENT = 1e-10
-"""Stop where no component of the gradient, divided by the weight of the rows, is larger."""
+"""Stop when no component of the gradient, divided by the weight of all rows, exceeds this."""
 SUFFICIENT_DECREASE = 1e-4
-"""Share of the decrease promised by the slope that a step must bring (Armijo)."""
+"""A step must achieve this fraction of the decrease predicted by the slope (Armijo condition)."""
 MIN_STEP = 1e-10
 
 ROOT_MAX_STEPS = 200
 ROOT_WIDTH = 1e-12
-"""Stop where the bounds on 1 / T are this close, relative to it."""
+"""Stop when the relative width of the bracket of 1 / T is at most this."""
 MIN_INVERSE = 1e-9
-"""Least 1 / T times the largest score. Scores that say nothing, or the contrary, then give every class nearly the same probability."""
+"""Minimum of 1 / T times the largest score. It is attained for scores without information, for which all classes get nearly equal probabilities."""
 MAX_INVERSE = 1e9
-"""Largest 1 / T times the largest score that is tried as an upper bound."""
+"""Maximum of 1 / T times the largest score that is tried as the upper end of the bracket."""
 
 
 class Calibrator(Protocol):
-    """Decision values (n, k) in, probabilities of all classes (n, classes) out; an immutable value."""
+    """An immutable map from decision values (n, k) to probabilities of all classes (n, classes)."""
 
     method: ClassVar[str]
-    """Its name in ``CALIBRATIONS``."""
+    """The name in ``CALIBRATIONS``."""
 
     @classmethod
     def fit(cls, table: ScoreTable) -> Self:
-        """Return the calibrator for these scores. Raises DataError where a class has no rows."""
+        """Return the calibrator fitted to these scores. Raises DataError if a class has no rows."""
         ...
 
     @classmethod
@@ -87,7 +88,7 @@ class Calibrator(Protocol):
 
     @property
     def problems(self) -> int:
-        """Number of decision values it takes; 0: any."""
+        """The number of decision values of a row; 0: any number."""
         ...
 
     def probabilities(self, decision: Float64) -> Float64:
@@ -95,7 +96,7 @@ class Calibrator(Protocol):
         ...
 
     def facts(self) -> JsonObject:
-        """Return its parameters as plain JSON, but for those in ``arrays``."""
+        """Return the parameters as plain JSON, except those in ``arrays``."""
         ...
 
     def arrays(self) -> dict[str, Array]:
@@ -105,12 +106,12 @@ class Calibrator(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlattSigmoid:
-    """p_k = sigma(slopes_k f_k + offsets_k), then divided by their sum for more than two classes."""
+    """p_k = sigma(slopes_k f_k + offsets_k); with more than two classes, divided by their sum."""
 
     slopes: Float64
-    """A of each decision value, (k,)."""
+    """A for each decision value, (k,)."""
     offsets: Float64
-    """B of each, (k,)."""
+    """B for each decision value, (k,)."""
     method: ClassVar[str] = "sigmoid"
 
     @classmethod
@@ -139,10 +140,10 @@ class PlattSigmoid:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Isotonic:
-    """p_k = g_k(f_k), then divided by their sum for more than two classes."""
+    """p_k = g_k(f_k); with more than two classes, divided by their sum."""
 
     steps: tuple[tuple[Float64, Float64], ...]
-    """For each decision value the scores at which g bends, rising, and g there: (m,) each."""
+    """For each decision value, the breakpoints of g, ascending, and the values of g there, (m,) each."""
     method: ClassVar[str] = "isotonic"
 
     @classmethod
@@ -179,12 +180,12 @@ class Isotonic:
 
 @dataclass(frozen=True, slots=True)
 class Temperature:
-    """softmax(f / T + offsets), and sigma(f / T) for two classes."""
+    """softmax(f / T + offsets); for two classes sigma(f / T)."""
 
     inverse: float
     """1 / T, above 0."""
     offsets: tuple[float, ...] = ()
-    """What is added to each of several decision values: where classes had weights in a softmax fit; empty: 0."""
+    """Numbers added to the decision values, from the weights of classes in a softmax fit; empty: 0."""
     method: ClassVar[str] = "temperature"
 
     @classmethod
@@ -221,11 +222,11 @@ class Temperature:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """The calibrator of a model, and the scores it was learned from."""
+    """The calibrator of a model, and the scores to which it was fitted."""
 
     calibrator: Calibrator
     scores: str
-    """Origin of the scores: 'leave-one-out', '5 folds', or 'logistic loss' where none were needed."""
+    """The origin of the scores: 'leave-one-out', '5 folds', or 'logistic loss' if none were needed."""
     rows: int
     """Number of rows with scores."""
 
@@ -235,17 +236,17 @@ class Calibration:
         return self.calibrator.method
 
     def header(self) -> JsonObject:
-        """Return what a model's header says of it, as plain JSON."""
+        """Return the record of the calibration in the header of a model, as plain JSON."""
         facts = self.calibrator.facts()
         return {"method": self.method, "scores": self.scores, "rows": self.rows, "parameters": facts}
 
     def tensors(self) -> dict[str, Array]:
-        """Return its arrays by their names in a model."""
+        """Return the arrays by their names in a model file."""
         return {PREFIX + name: np.ascontiguousarray(array) for name, array in self.calibrator.arrays().items()}
 
 
 def read_calibration(header: JsonMapping, tensors: dict[str, Array], problems: int) -> Calibration:
-    """Return the calibration of a model with so many decision values, from its header and arrays. Raises DataError."""
+    """Return the calibration of a model with ``problems`` decision values, from its header and arrays. Raises DataError."""
     arrays = {name.removeprefix(PREFIX): array for name, array in tensors.items() if name.startswith(PREFIX)}
     try:
         calibrator: Calibrator = CALIBRATIONS[str(header["method"])].read(header["parameters"], arrays)
@@ -260,10 +261,9 @@ def read_calibration(header: JsonMapping, tensors: dict[str, Array], problems: i
 def calibrate_by_loss(sharpness: float, ratios: Float64, rows: int) -> Calibration:
     """Return the probabilities that a fit of the logistic loss implies: p = 1 / (1 + e^-(k f - log r)).
 
-    ``sharpness`` k: that of the loss log(1 + e^-k m) / k. ``ratios`` r (problems,): the weight of the positive class over that of
-    the others, where classes have weights. At the optimum over all functions f the loss of a row of either class is in balance,
-    c+ p sigma(-k f) = c- (1 - p) sigma(k f), that is k f = log(p / (1 - p)) + log(c+ / c-): C and weights of rows, which are copies,
-    do not appear, those of classes are taken back.
+    ``sharpness`` k: the parameter of the loss log(1 + e^-k m) / k. ``ratios`` r (problems,): c+ / c-, the weight of the positive class
+    divided by that of the other classes. The optimum over all functions f satisfies c+ p sigma(-k f) = c- (1 - p) sigma(k f), that is
+    k f = log(p / (1 - p)) + log(c+ / c-). So C and the weights of rows have no effect, and the effect of class weights is removed.
     """
     return Calibration(PlattSigmoid(np.full(len(ratios), float(sharpness)), -np.log(ratios)), BY_LOSS, rows)
 
@@ -271,18 +271,18 @@ def calibrate_by_loss(sharpness: float, ratios: Float64, rows: int) -> Calibrati
 def calibrate_by_softmax(sharpness: float, weights: Float64 | None, rows: int) -> Calibration:
     """Return the probabilities that a softmax fit implies: softmax(k f - log c) for ``weights`` c of the classes, (classes,).
 
-    As in ``calibrate_by_loss``, weights of classes are taken back; one of 0 counts as the least float. None: all are 1.
+    As in ``calibrate_by_loss``, the effect of class weights is removed; weights below ``MIN_WEIGHT`` count as that. None: all are 1.
     """
     offsets = () if weights is None else tuple((-np.log(np.maximum(weights, MIN_WEIGHT))).tolist())
     return Calibration(Temperature(float(sharpness), offsets), BY_LOSS, rows)
 
 
 def fit_sigmoid(counts: ScoreCounts) -> tuple[float, float]:
-    """Return A and B of the least log loss. Raises DataError where there are no rows of a class."""
+    """Return A and B with the smallest log loss. Raises DataError if a class has no rows."""
     high, low = _platt_targets(counts)
     hits, total = high * counts.positive + low * counts.negative, counts.total
     A, B = 0.0, float(np.log((counts.positive.sum() + 1.0) / (counts.negative.sum() + 1.0)))
-    scale = float(np.abs(counts.scores).max()) or 1.0  # Newton's steps do not depend on it, the ridge does
+    scale = float(np.abs(counts.scores).max()) or 1.0  # it has no effect on Newton's steps, only on the ridge
     f = counts.scores / scale
     value = _log_loss(A * f + B, hits, total)
     for _ in range(SIGMOID_MAX_STEPS):
@@ -307,7 +307,7 @@ def fit_sigmoid(counts: ScoreCounts) -> tuple[float, float]:
 
 
 def fit_isotonic(counts: ScoreCounts) -> tuple[Float64, Float64]:
-    """Return the scores at which g bends, and g there. Raises DataError where there are no rows of a class."""
+    """Return the breakpoints of g and the values of g there. Raises DataError if a class has no rows."""
     _check_both_classes(counts.positive, counts.negative)
     firsts, means = pool_violators(counts.positive, counts.total)
     lasts = np.append(firsts[1:], len(counts.scores)) - 1
@@ -316,21 +316,24 @@ def fit_isotonic(counts: ScoreCounts) -> tuple[Float64, Float64]:
 
 
 def pool_violators(hits: Float64, total: Float64) -> tuple[Array, Float64]:
-    """Return where each block begins and its mean, strictly rising, for weights of hits (m,) and of all rows (m,) in the order of scores."""
+    """Return the index of the first score of each block, and the means of the blocks, strictly increasing.
+
+    ``hits``, ``total`` (m,): the weight of the rows of the class and of all rows for each score, in ascending order of the scores.
+    """
     first: list[int] = []
     blocks: list[tuple[float, float]] = []
     for place, block in enumerate(zip(hits.tolist(), total.tolist(), strict=True)):
         start = place
         while blocks and blocks[-1][0] * block[1] >= block[0] * blocks[-1][1]:
             before, start = blocks.pop(), first.pop()
-            block = (before[0] + block[0], before[1] + block[1])  # noqa: PLW2901 (it grows while it joins)
+            block = (before[0] + block[0], before[1] + block[1])  # noqa: PLW2901 (the block grows)
         first.append(start)
         blocks.append(block)
     return np.array(first), np.array([sum_ / weight for sum_, weight in blocks])
 
 
 def fit_inverse_of_two(counts: ScoreCounts) -> float:
-    """Return 1 / T for two classes. Raises DataError where there are no rows of a class."""
+    """Return 1 / T for two classes. Raises DataError if a class has no rows."""
     import scipy.special
 
     high, low = _platt_targets(counts)
@@ -344,7 +347,7 @@ def fit_inverse_of_two(counts: ScoreCounts) -> float:
 
 
 def fit_inverse(vectors: Vectors) -> float:
-    """Return 1 / T for several classes. Raises DataError where all rows are of one class."""
+    """Return 1 / T for more than two classes. Raises DataError if all rows are of one class."""
     import scipy.special
 
     f, truth, s = vectors
@@ -364,7 +367,7 @@ def fit_inverse(vectors: Vectors) -> float:
 
 
 def _find_root(slopes: Callable[[float], tuple[float, float]], largest: float) -> float:
-    """Return where a rising slope is 0, by Newton's method between bounds; ``slopes`` returns it and its own slope."""
+    """Return the root of an increasing function by Newton's method inside a bracket; ``slopes`` returns its value and its derivative."""
     low, high = MIN_INVERSE / (largest or 1.0), 1.0 / (largest or 1.0)
     if slopes(low)[0] >= 0.0:
         return low
@@ -385,9 +388,9 @@ def _find_root(slopes: Callable[[float], tuple[float, float]], largest: float) -
 
 
 def normalize(values: Float64) -> Float64:
-    """Return probabilities (n, classes) from those of each class against the rest (n, k): divided by their sum.
+    """Return probabilities (n, classes) from probabilities of each class against the rest (n, k), divided by their sum.
 
-    With one value it is that of the second class. Where all are 0 every class has the same one (Zadrozny and Elkan, KDD 2002).
+    A single value is the probability of the second class. If all are 0, the classes get equal probabilities (Zadrozny and Elkan, KDD 2002).
     """
     if values.shape[1] == 1:
         return np.concatenate([1.0 - values, values], axis=1)
@@ -396,9 +399,9 @@ def normalize(values: Float64) -> Float64:
 
 
 def sigma(z: Float64) -> Float64:
-    """Return 1 / (1 + e^-z), to a few roundings of itself in both tails.
+    """Return 1 / (1 + e^-z), with a relative error of a few roundings in both tails.
 
-    Every fit imports this module, and scipy.special, which has the function too, takes 0.07 s to import.
+    It replaces ``scipy.special.expit``, because every fit imports this module and importing scipy.special takes 0.07 s.
     """
     tail = np.exp(-np.abs(z))
     values: Float64 = np.where(z < 0.0, tail, 1.0) / (1.0 + tail)
@@ -406,12 +409,12 @@ def sigma(z: Float64) -> Float64:
 
 
 def _log_loss(z: Float64, hits: Float64, total: Float64) -> float:
-    """Return the log loss at z = A f + B: sum total log(1 + e^z) - hits z."""
+    """Return the log loss at z = A f + B, the sum of total log(1 + e^z) - hits z."""
     return float(total @ (np.maximum(z, 0.0) + np.log1p(np.exp(-np.abs(z)))) - hits @ z)
 
 
 def _platt_targets(counts: ScoreCounts) -> tuple[float, float]:
-    """Return the targets of positive and negative rows. Raises DataError where there are no rows of a class."""
+    """Return the targets of positive and of negative rows. Raises DataError if a class has no rows."""
     _check_both_classes(counts.positive, counts.negative)
     positive, negative = float(counts.positive.sum()), float(counts.negative.sum())
     return (positive + 1.0) / (positive + 2.0), 1.0 / (negative + 2.0)
@@ -427,7 +430,7 @@ def _check_both_classes(positive: Float64, negative: Float64) -> None:
 
 
 def _read_numbers(values: object) -> Float64:
-    """Return finite numbers (k,) of a file. Raises DataError, TypeError, ValueError."""
+    """Return numbers (k,) from a file, checked to be finite. Raises DataError, TypeError, ValueError."""
     numbers = np.asarray(values, np.float64)
     if numbers.ndim != 1 or not len(numbers) or not np.isfinite(numbers).all():
         raise DataError("the calibration is not usable")

@@ -1,9 +1,9 @@
-"""How good probabilities are: log loss, Brier score, and how often what was given probability p came true, by p.
+"""Scores of predicted probabilities: log loss, Brier score, and reliability, the observed frequency by predicted probability.
 
-Rows are counted in bins of equal width of the probability: of the second class where there are two, else of the class
-that is predicted (DeGroot and Fienberg, The Statistician 32, 1983; Guo et al., ICML 2017). The expected calibration error is
+Rows are counted in bins of equal width by the probability of the second class, or with more than two classes by that of the predicted class
+(DeGroot and Fienberg, The Statistician 32, 1983; Guo et al., ICML 2017). The expected calibration error is
 
-    ECE = sum over bins of  weight / all weight  times  | mean probability - share that came true |.
+    ECE = sum over bins of  weight / total weight  times  | mean probability - observed frequency |.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from streamsvm.calibration.calibrators import normalize, sigma
 from streamsvm.rows import Float64, Int32
 
 BINS = 15
-"""Bins of the probability, from 0 to 1."""
+"""Number of bins of the probability, from 0 to 1."""
 MIN_PROBABILITY = float(np.finfo(np.float64).eps)
-"""Probabilities are clipped to at least this, so that no single row makes the log loss infinite."""
+"""Smaller probabilities are replaced by this one in the log loss, which is then finite."""
 
 
 class Reliability(NamedTuple):
-    """The points of a reliability diagram, one a bin that has rows."""
+    """The points of a reliability diagram, one for each bin with rows."""
 
     said: tuple[float, ...]
-    """The mean probability."""
+    """The mean predicted probability of each bin."""
     came_true: tuple[float, ...]
-    """The share of rows for which it came true."""
+    """The observed frequency in each bin."""
     weight: tuple[float, ...]
-    """The weight of the rows: their number where each counts once."""
+    """The total weight of the rows of each bin."""
 
 
 class ProbabilityFigures(NamedTuple):
@@ -39,22 +39,22 @@ class ProbabilityFigures(NamedTuple):
     log_loss: float
     """The mean of - log p of the true class (natural logarithm)."""
     Brier: float
-    """The mean of (p - t)^2 of the second of two classes; of more classes the mean of the sum over all."""
+    """The mean of (p - t)^2 for the second class; with more than two classes, the mean of the sum over all classes."""
     ECE: float
     """The expected calibration error."""
 
 
 class ProbabilityCounts:
-    """Sums over rows and their probabilities; memory does not depend on their number."""
+    """Sums over rows, from which the scores are computed; their size does not depend on the number of rows."""
 
     def __init__(self) -> None:
         self.sums = np.zeros(3)
         self.bins = np.zeros((3, BINS))
 
     def add(self, probabilities: Float64, truth: Int32, weights: Float64 | None = None) -> None:
-        """Count rows: probabilities (n, classes), numbers of classes (n,), weights (n,), 1 each if None.
+        """Count rows with probabilities (n, classes), class codes (n,) and weights (n,); None: 1.
 
-        Rows of a class that has no probability, a number beyond the last, are left out.
+        Rows of classes that the model does not have (codes from ``classes`` on) are ignored.
         """
         known = np.flatnonzero(truth < probabilities.shape[1])
         p, truth = probabilities[known], truth[known]
@@ -73,12 +73,12 @@ class ProbabilityCounts:
         self.bins += [np.bincount(places, part, BINS) for part in (s, s * said, s * right)]
 
     def merge(self, other: ProbabilityCounts) -> None:
-        """Add the rows that ``other`` has counted."""
+        """Add the sums of ``other``."""
         self.sums += other.sums
         self.bins += other.bins
 
     def figures(self) -> ProbabilityFigures | None:
-        """Return the figures; None where no rows were counted."""
+        """Return the scores; None if no rows were counted."""
         total, losses, squares = self.sums.tolist()
         if not total:
             return None
@@ -92,13 +92,13 @@ class ProbabilityCounts:
         return Reliability(*(tuple(part.tolist()) for part in (said / weight, true / weight, weight)))
 
     def facts(self) -> JsonObject:
-        """Return figures and diagram as plain JSON: the keys are the fields of ``ProbabilityFigures`` and ``Reliability``."""
+        """Return scores and diagram as plain JSON, with the fields of ``ProbabilityFigures`` and ``Reliability`` as keys."""
         figures = self.figures()
         return {**({} if figures is None else figures._asdict()), **self.diagram()._asdict()}
 
 
 def read_as_log_odds(decision: Float64) -> Float64:
-    """Return the probabilities (n, classes) of decision values (n, k) taken for log odds: sigma(f) for two classes, else softmax(f)."""
+    """Return the probabilities (n, classes) of decision values (n, k) read as log odds: sigma(f) for two classes, else softmax(f)."""
     if decision.shape[1] == 1:
         return normalize(sigma(decision))
     return normalize(np.exp(decision - decision.max(axis=1, keepdims=True)))
