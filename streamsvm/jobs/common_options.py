@@ -38,13 +38,12 @@ CHUNK = Option(
     flag="chunk",
 )
 ChunkBytes = Annotated[int, CHUNK]
-STORE_DTYPES = ("auto", "float32", "float16")
 STORE_DTYPE = Option(
     "Dense rows: the type of the stored numbers. float16 halves the bytes of every pass and keeps 11 bits of a number; "
-    "training, certificates and statistics are of the numbers as stored. auto: float16 if all are float16 in the source, "
-    "else float32.",
+    "uint8, for whole numbers from 0 to 255 such as pixels, leaves a quarter. Training, certificates and statistics are of the "
+    "numbers as stored. auto: float16 if all are float16 in the source, else float32.",
     "output",
-    choices=STORE_DTYPES,
+    choices=("auto", "float32", "float16", "uint8"),
 )
 Seed = Annotated[int, Option("Seed of all random choices.", bounds=Bounds(least=0))]
 
@@ -448,7 +447,14 @@ class SynthJob(NewStoreOptions):
         int | None,
         Option("Number of columns, for generators that can make any number.", "output", bounds=AT_LEAST_ONE),
     ] = None
-    store_dtype: Annotated[str, STORE_DTYPE] = "auto"
+    store_dtype: Annotated[
+        str,
+        Option(
+            "The type of the stored numbers; auto: float16 of generators whose numbers are float16, else float32.",
+            "output",
+            choices=("auto", "float32", "float16"),
+        ),
+    ] = "auto"
     generator_options: Annotated[
         dict[str, float],
         Option("Settings of the generator, by name.", "output", choices=GENERATORS, settings_of="generator"),

@@ -1,4 +1,4 @@
-"""Stores of float16: half the bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
+"""Stores of float16 and uint8: fewer bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
 
 from __future__ import annotations
 
@@ -105,6 +105,20 @@ def test_store_dtype_float16_is_made_of_files_and_split_shuffled_and_repaired(tm
     assert fitted.certified
 
 
+def test_store_dtype_uint8_is_a_quarter_of_the_bytes_and_changes_no_bit(tmp_path: Path) -> None:
+    pixels = RANDOM.integers(0, 256, (ROWS, COLUMNS)).astype(np.uint8)
+    weights = []
+    for dtype, compression in (("float32", "none"), ("uint8", "none"), ("uint8", "lz4")):
+        store = tmp_path / f"{dtype}-{compression}.zarr"
+        options: dict[str, Any] = {"store_dtype": dtype, "chunk": "16KiB", "compression": compression}
+        sv.ingest(pixels, store, y=Y, **options)
+        assert (stored_rows(store) == pixels).all()
+        assert sv.open_store(store).layout.bytes_per_pass == pixels.size * (1 if dtype == "uint8" else 4) + 4 * ROWS
+        weights.append(sv.fit(store, tmp_path / "m.svm", overwrite=True, standardize=True).model.weights)
+    assert (weights[0] == weights[1]).all()
+    assert (weights[0] == weights[2]).all()
+
+
 class Tensor:
     """What is asked of a tensor: DLPack, a device, a type, rows by number."""
 
@@ -152,6 +166,7 @@ def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path) -> None:
     ("rows", "options", "error", "text"),
     [
         (np.where(np.arange(36).reshape(9, 4) == 17, 1e6, 1.0), {}, sv.DataError, "row 5, feature 2: 1e.06 does not fit float16"),
+        *((np.eye(9) * number, {"store_dtype": "uint8"}, sv.DataError, "does not fit uint8") for number in (1.5, 256, -1)),
         (np.eye(9), {"layout": "csr"}, sv.UsageError, "float16.* is of dense rows"),
     ],
 )  # fmt: skip
@@ -159,5 +174,5 @@ def test_store_dtype_that_cannot_hold_the_rows_is_refused(
     tmp_path: Path, rows: Any, options: dict[str, Any], error: type[Exception], text: str
 ) -> None:
     with pytest.raises(error, match=text):
-        sv.ingest(rows, tmp_path / "s.zarr", y=np.arange(9) % 2, store_dtype="float16", **options)
+        sv.ingest(rows, tmp_path / "s.zarr", y=np.arange(9) % 2, **{"store_dtype": "float16", **options})
     assert not (tmp_path / "s.zarr").exists()

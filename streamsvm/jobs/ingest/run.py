@@ -42,7 +42,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
-from streamsvm.store.format.arrays import FLOAT16, FLOAT32, Encoding
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32, UINT8, Encoding
 from streamsvm.store.format.labels import (
     TARGET,
     Census,
@@ -159,11 +159,13 @@ class Stores:
     def _round(self, X: Rows, encoding: Encoding) -> Dense:
         """Return rows as they will be read again. Raises DataError E-RANGE for a number that the type cannot hold."""
         assert isinstance(X, Dense)
-        rounded = encoding.round(X.values)
-        if not np.isfinite(rounded).all():
-            row, column = np.argwhere(~np.isfinite(rounded))[0].tolist()
-            found = f"row {self.rows + row + 1}, feature {column + 1}: {X.values[row, column]:g} does not fit {encoding.dtype}"
-            raise DataError(found, code="E-RANGE", hint="scale the numbers, or pass --store-dtype float32")
+        rounded, does_not_fit = encoding.round(X.values)
+        if does_not_fit.any():
+            row, column = np.argwhere(does_not_fit)[0].tolist()
+            place = f"row {self.rows + row + 1}, feature {column + 1}"
+            what = "whole numbers from 0 to 255" if encoding.dtype == UINT8 else "numbers up to 65504"
+            found = f"{place}: {X.values[row, column]:g} does not fit {encoding.dtype}, which holds {what}"
+            raise DataError(found, code="E-RANGE", hint="pass --store-dtype float32, or scale the numbers")
         return Dense(rounded)
 
     def commit(self, columns: int, facts: JsonObject) -> Manifest:
@@ -561,7 +563,8 @@ def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Bat
             f"--store-dtype {job.store_dtype} is of dense rows, and these are stored sparse",
             hint="leave it out, or pass --layout dense",
         )
-    return StoreForm(sparse, columns, Encoding(job.store_dtype), is_exact=source.is_float16)
+    is_exact = job.store_dtype == FLOAT16 and source.is_float16
+    return StoreForm(sparse, columns, Encoding(job.store_dtype), is_exact=is_exact)
 
 
 def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:

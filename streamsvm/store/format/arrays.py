@@ -29,22 +29,32 @@ ENTRIES = (DATA, INDICES)
 NUMBERS = "y, of numbers"
 """The key of y in ``TYPES`` for regression."""
 TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", NUMBERS: "float64", "weight": "float32"}
-FILL: ByName = {"float32": "NaN", "float64": "NaN", "float16": "NaN", "int8": -128, "int32": -1, "int64": -1}
-"""The fill value of an array by dtype: what other programs read for a missing unit. It is never a valid value."""
+FILL: ByName = {
+    "float32": "NaN",
+    "float64": "NaN",
+    "float16": "NaN",
+    "int8": -128,
+    "uint8": 0,
+    "int32": -1,
+    "int64": -1,
+}
+"""The fill value of an array by dtype: what other programs read for a missing unit. It is no valid value but in uint8,
+which has no other.
+"""
 LEAST_UNIT = 1024
 PAGE = 4096
 
 
-FLOAT32, FLOAT16 = "float32", "float16"
+FLOAT32, FLOAT16, UINT8 = "float32", "float16", "uint8"
 
 
 class Encoding(NamedTuple):
-    """The encoding of the features of a dense store: float16, or int8 with a scale factor per column."""
+    """The encoding of the features of a dense store: float16, uint8, or int8 with a scale factor per column."""
 
     dtype: str
-    """'float16' or 'int8'."""
+    """'float16', 'uint8' or 'int8'."""
     scale: Float32 = np.empty(0, np.float32)
-    """The scale factor of each column (columns,); empty for float16."""
+    """The scale factor of each column (columns,); empty for other types than int8."""
 
     @property
     def kind(self) -> str:
@@ -52,28 +62,37 @@ class Encoding(NamedTuple):
         return f"dense-{self.dtype}"
 
     def encode(self, values: Float32) -> Array:
-        """Return rows (n, columns) as they are stored, in float16 or int8; numbers beyond float16 become infinite."""
-        if self.dtype == "float16":
+        """Return rows (n, columns) as they are stored: numbers beyond float16 are infinite, those beyond the integers of
+        a type its largest or smallest one.
+        """
+        if self.dtype == FLOAT16:
             with np.errstate(over="ignore"):
                 return values.astype(np.float16)
+        if self.dtype == UINT8:
+            return np.clip(np.rint(values), 0, 255).astype(np.uint8)
         from streamsvm.compute.blocks.column_scaling import to_int8
 
         stored = np.empty(values.shape, np.int8)
         to_int8(np.ascontiguousarray(values), np.float32(1) / self.scale, stored)
         return stored
 
-    def round(self, values: Float32) -> Float32:
-        """Return rows (n, columns) as they will be read again, in float32."""
+    def round(self, values: Float32) -> tuple[Float32, Array]:
+        """Return rows (n, columns) as they will be read again, in float32, and which numbers the type cannot hold, bool
+        (n, columns): those beyond float16, and those that are not whole or beyond uint8.
+        """
         rounded = np.empty(values.shape, np.float32)
         stored = self.encode(values)
-        if self.dtype == FLOAT16 and not np.isfinite(stored).all():
-            return stored.astype(np.float32)
         self.decode(stored, rounded)
-        return rounded
+        if self.dtype == UINT8:
+            return rounded, rounded != values
+        return rounded, ~np.isfinite(stored)
 
     def decode(self, stored: Array, out: Float32) -> None:
         """Decode stored rows into ``out`` (n, columns) float32."""
-        if self.dtype == "float16":
+        if self.dtype == UINT8:
+            out[:] = stored
+            return
+        if self.dtype == FLOAT16:
             from streamsvm.compute.blocks.column_scaling import from_float16
 
             from_float16(stored.view(np.uint16), out.view(np.uint32), out)
