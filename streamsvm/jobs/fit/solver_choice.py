@@ -9,6 +9,8 @@
   (``solvers.newton.sampled_steps``). Dual coordinate descent (``solvers.dcd``) needs tens of passes, more for larger C,
   and does not converge on unscaled tables, but it needs little memory. It is chosen for dense rows of very many columns,
   and if the memory has no room for second order on a sample.
+- **Many classes** (MANY_CLASSES), each against the rest, of dense rows and a loss without kinks: L-BFGS, whose passes are
+  products with the weights of all classes, and whose memory grows with classes times columns only (``solvers.lbfgs``).
 - **Kernel features**: second order if its matrix is small compared with the data, else dual coordinate descent.
 - **Exact kernels**: decomposition. ``blended`` is chosen only for a gap on the simplex (``epsilon``), or without a free
   bias. For a small relative gap decomposition is far faster with the squared hinge, too, because its pairs of rows leave
@@ -45,6 +47,8 @@ SAMPLED_COLUMNS = 1500
 """Largest number of weights for which second order converges to the optimum with a sample of the usual size."""
 MANY_LANDMARKS = 4000
 """With more landmarks, second order is chosen only if it fits the memory."""
+MANY_CLASSES = 30
+"""Number of classes from which on L-BFGS is chosen: second order keeps a matrix of the weights for each class."""
 SAMPLE_SHARE = 0.5
 """Fraction of the memory limit that second order may use with the smallest sample."""
 WHOLE_SHARE = 0.8
@@ -64,7 +68,7 @@ def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, s
     if wants_landmarks(job):
         return _choose_for_kernel_features(job)
     if not has_exact_kernel:
-        return choose_for_columns(job, layout)
+        return _choose_for_many_classes(job, layout, problem) or choose_for_columns(job, layout)
     if job.loss == "squared_hinge" and ("epsilon" in job.options or bias_value(job) == 0.0):
         return "blended", "exact kernel, squared hinge on the simplex"
     return "decomposition", f"exact kernel, {job.loss}"
@@ -114,6 +118,18 @@ def choose_for_columns(job: FitJob, layout: Layout) -> tuple[str, str]:
     if columns > SAMPLED_COLUMNS:
         return "newton", f"{what}: second order on a sample as large as the memory has room for"
     return "newton", f"{what}: second order on a sample, in few passes"
+
+
+def _choose_for_many_classes(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str] | None:
+    """Choose L-BFGS for many classes, each against the rest; None if there are few, or if the loss or the rows do not suit it."""
+    classes, columns = len(layout.classes), layout.columns + 1
+    one_function = job.positive is not None or problem.kind.one_class or problem.kind.selects_rows
+    if one_function or classes < MANY_CLASSES or not layout.dense or not problem.loss.smooth():
+        return None
+    return (
+        "lbfgs",
+        f"{layout.rows} rows, {columns} weights for each of {classes} classes: all of them in the same products",
+    )
 
 
 def is_short_of_rows(layout: Layout, settings: dict[str, int | None]) -> bool:

@@ -1,0 +1,89 @@
+"""L-BFGS of many classes: each has its own certificate, whatever the others do, and auto chooses it where there are many."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.losses import LOSSES
+from streamsvm.rows import Dense
+from streamsvm.solvers import lbfgs
+from streamsvm.store.views import MemoryStore
+
+
+def rows_of(classes: int, rows: int = 400, columns: int = 6) -> tuple[Any, Any]:
+    rng = np.random.default_rng(5)
+    codes = np.arange(rows, dtype=np.int32) % classes
+    X = rng.normal(size=(classes, columns))[codes] + 0.7 * rng.normal(size=(rows, columns))
+    return X.astype(np.float32), codes
+
+
+def store_of(classes: int, **shape: int) -> MemoryStore:
+    X, codes = rows_of(classes, **shape)
+    store = MemoryStore(chunk_bytes=2000)
+    store.append(Dense(X), codes, None)
+    return store.commit(tuple(f"c{k:03}" for k in range(classes)), X.shape[1])
+
+
+def on_disk(path: Path, classes: int) -> str:
+    from streamsvm.store import create
+
+    X, codes = rows_of(classes)
+    writer = create(path, sparse=False, chunk_bytes=2000)
+    writer.append(Dense(X), codes, None)
+    writer.commit(tuple(f"c{k:03}" for k in range(classes)), X.shape[1], {"names": None})
+    return str(path)
+
+
+@pytest.mark.parametrize("work", [0, lbfgs.FLOAT32_WORK])
+def test_lbfgs_certificate_of_each_class_is_that_of_its_weights(
+    work: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of two C in the same passes, in float32 (work of 0) and without: P and D are recomputed here."""
+    monkeypatch.setattr(lbfgs, "FLOAT32_WORK", work)
+    X, codes = rows_of(7)
+    rows, loss = np.column_stack([X.astype(np.float64), np.ones(len(X))]), LOSSES["squared_hinge"]()
+    job = FitJob(on_disk(tmp_path / "s", 7), str(tmp_path / "m"), solver="lbfgs", loss="squared_hinge", C=(0.05, 2.0))
+    result = fit(job)
+    assert result.status == "converged"
+    assert len(result.training.runs) == 14
+    for run in result.training.runs:
+        C, y = run.problem.C, np.where(codes == run.problem.kind.positives[0], 1.0, -1.0)
+        w = result.models[C].weights[run.problem.kind.positives[0]]
+        m = y * (rows @ w)
+        P = 0.5 * w @ w + C * sum(map(loss.value, m))
+        slack = np.maximum(0.0, 1.0 - m)
+        a = 2.0 * C * slack
+        linear, quadratic, square = a.sum(), (a * a).sum() / (4.0 * C), float(((a * y) @ rows) @ ((a * y) @ rows))
+        D = 0.5 * linear * linear / (2.0 * quadratic + square)
+        assert run.certificate.primal == pytest.approx(P, rel=1e-9)
+        assert run.certificate.dual >= D * (1 - 1e-9)
+        assert run.certificate.gap <= 1e-3
+
+
+@pytest.mark.parametrize(
+    ("classes", "more", "solver"),
+    [
+        (30, {}, "lbfgs"),
+        (29, {}, "newton"),
+        (30, {"loss": "hinge"}, "newton"),
+        (30, {"multi_class": "ovo"}, "newton"),
+        (30, {"positive": "c003"}, "newton"),
+    ],
+)
+def test_lbfgs_is_what_auto_chooses_for_many_classes(classes: int, more: dict[str, Any], solver: str) -> None:
+    job = FitJob("memory", "model", **({"loss": "squared_hinge"} | more))
+    assert make_plan(job, store_of(classes)).solver_name == solver
+
+
+def test_lbfgs_memory_grows_with_classes_times_columns() -> None:
+    """A thousand classes of a thousand columns in half a gigabyte, for one C; second order would keep 8 MB for each class."""
+    plan = make_plan(FitJob("memory", "model", threads=1), store_of(1000, rows=4000, columns=1024))
+    assert plan.solver_name == "lbfgs"
+    assert plan.memory.total < 1 << 30
