@@ -253,7 +253,9 @@ class CSVSource(TableSource):
                 raise self._find_fault(path, expected, file.position) or _unexplained_error(path, error) from error
             file.text_notices, file.sha256 = text_notices_of(stream), stream.sha256
 
-    def _blocks(self, stream: Input, converting: Sequence[Conversion], expected: ExpectedColumns) -> Generator[bytes]:
+    def _blocks(
+        self, stream: Input, converting: Sequence[Conversion], expected: ExpectedColumns
+    ) -> Generator[bytes | pa.Table]:
         """Yield the text of a file in blocks of whole rows, without bad lines if options say so."""
         options, dialect = self._options, self._dialects[stream.path]
         if options.on_bad_line != "error":

@@ -224,19 +224,27 @@ class BadLineFilter:
         self._options = parsing_options(dialect, 1, multiline=columns.multiline)
         self._options["read_options"].skip_rows = 0
         self._header = _header_pattern(dialect, columns)
+        self._parsed: pa.Table | None = None
+        """The rows of the last block without a bad line."""
 
-    def blocks(self) -> Generator[bytes]:
-        """Yield the good lines in blocks. Raises DataError for text that cannot be split into lines."""
+    def blocks(self) -> Generator[bytes | pa.Table]:
+        """Yield the good lines in blocks, those of a block without a bad line as they were parsed to find that out. Raises
+        DataError for text that cannot be split into lines.
+        """
         number = 0
         raw_blocks = line_blocks(self._stream)
         for raw_block in whole_rows(raw_blocks, self._stream.name) if self._columns.multiline else raw_blocks:
             block = without_comments(raw_block, self._columns.comment)
             lines = block.count(b"\n")
             self._rejects.lines_read += lines
-            content = b"".join(self._good_parts(block, number))
+            parts = [part for part in self._good_parts(block, number) if part]
             number += lines
-            if content:
-                yield content
+            if len(parts) == 1 and parts[0] is block and self._parsed is not None:
+                parsed, self._parsed = self._parsed, None
+                yield parsed
+                del parsed
+            elif parts:
+                yield b"".join(parts)
 
     def _has_no_bad_line(self, block: bytes) -> bool:
         """Return whether ``check_line`` would accept each line of a block."""
@@ -248,7 +256,9 @@ class BadLineFilter:
             return False
         columns = zip(table.column_names, table.columns, strict=True)
         complete = all(_is_complete(column, missing=self._may_miss(name)) for name, column in columns)
-        return complete and not self._has_bad_text(table)
+        is_good = complete and not self._has_bad_text(table)
+        self._parsed = table if is_good else None
+        return is_good
 
     def _has_bad_text(self, table: Arrow) -> bool:
         """Return whether an amount, date, yes or no cannot be parsed, or a weight is negative."""

@@ -120,17 +120,19 @@ def _trim(values: Arrow, words: pa.Array) -> Arrow:
 
 
 def parse_blocks(
-    blocks: Generator[bytes], options: ByName, converting: Sequence[Conversion], *, together: bool
+    blocks: Generator[bytes | pa.Table], options: ByName, converting: Sequence[Conversion], *, together: bool
 ) -> Generator[pa.RecordBatch]:
-    """Yield the rows of the blocks of a file, in order; ``together``: whether idle threads parse blocks in advance.
+    """Yield the rows of the blocks of a file, in order; blocks may be parsed already; ``together``: whether idle threads parse blocks in advance.
 
     Raises pyarrow's ArrowInvalid in the place of its block, and what the blocks raise.
     """
     skipped, multiline = options["read_options"].skip_rows, options["parse_options"].newlines_in_values
     later_options = {**options, "read_options": pacsv.ReadOptions(column_names=options["read_options"].column_names)}
 
-    def parse(item: tuple[int, bytes]) -> pa.Table:
+    def parse(item: tuple[int, bytes | pa.Table]) -> pa.Table:
         number, block = item
+        if not isinstance(block, bytes):
+            return block
         table = parse_block(block, later_options if number else options, converting)
         if not multiline and b'"' in block:
             _check_lines(block, table.num_rows + (0 if number else skipped))

@@ -8,6 +8,7 @@ in memory that are passed to a model.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -96,15 +97,21 @@ def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Fi
 
     is_mean = policy == "mean"
     sums, low, missing, rows = np.zeros(0), np.zeros(0), np.zeros(0, np.int64), 0
-    for batch in source.batches():
-        X = batch.X
-        width = X.values.shape[1] if isinstance(X, Dense) else source.columns or int(X.indices.max(initial=-1)) + 1
-        sums, low, missing = (_pad(array, width) for array in (sums, low, missing))
-        rows += row_count(X)
-        if isinstance(X, Dense):
-            dense_sums(X.values, sums, low, missing)
-        else:
-            sparse_sums(X.data, X.indices, sums, low, missing)
+    needs_counts_alone = policy == "indicator" and offsets is None
+    with source.only_numbers() if needs_counts_alone else nullcontext() as places:
+        for batch in source.batches():
+            X = batch.X
+            width = X.values.shape[1] if isinstance(X, Dense) else source.columns or int(X.indices.max(initial=-1)) + 1
+            sums, low, missing = (_pad(array, width) for array in (sums, low, missing))
+            rows += row_count(X)
+            if isinstance(X, Dense):
+                dense_sums(X.values, sums, low, missing)
+            else:
+                sparse_sums(X.data, X.indices, sums, low, missing)
+    if places is not None:
+        counted, sums = missing, np.zeros(source.columns or 0)
+        missing = np.zeros(len(sums), np.int64)
+        missing[places] = counted
     present = rows - missing
     if is_mean and (empty := np.flatnonzero((present <= 0) & (missing > 0))).size:
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]

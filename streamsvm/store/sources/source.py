@@ -136,6 +136,13 @@ class BaseSource(Source):
             self.notices[notice] = self.notices.get(notice, 0) + number
 
     @contextmanager
+    def only_numbers(self) -> Iterator[list[int] | None]:
+        """Yield the columns that ``read`` yields while the context lasts, if they are the only ones that can be NaN; None
+        if it yields all columns.
+        """
+        yield None
+
+    @contextmanager
     def looking_ahead(self) -> Iterator[None]:
         """Allow reading rows to decide something while the context lasts; then reset the source to its start."""
         notices, columns = dict(self.notices), self.columns_read

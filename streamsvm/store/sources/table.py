@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar
@@ -26,7 +27,7 @@ from streamsvm.store.sources.encoding import BATCH_BYTES, TableEncoder, batch_ro
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import BackgroundDigest
-from streamsvm.store.sources.schema import NUMBER, VECTOR, Schema, check_width, schema_from
+from streamsvm.store.sources.schema import NUMBER, SINGLE, VECTOR, Schema, check_width, schema_from
 from streamsvm.store.sources.schema_inference import (
     Samples,
     check_same_columns,
@@ -73,6 +74,7 @@ class TableSource(BaseSource):
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         super().__init__()
         self._paths, self._options = paths, options
+        self._reads_only_numbers = False
         self._table_types = self._types_of_all_files()
         self._table_types |= self._vector_types()
         self._check_files(self._table_types)
@@ -90,7 +92,7 @@ class TableSource(BaseSource):
 
     def read(self) -> Iterator[Batch]:
         """Yield all rows in order. Raises DataError with file and line or row, StorageError."""
-        encoder = TableEncoder(self.schema, self.notices, self._options, exact=self.exact)
+        encoder = TableEncoder(self._encoded_schema, self.notices, self._options, exact=self.exact)
         rejects, share = self._options.rejects, bad_share(self._options.max_bad)
         rejects.clear()
         for path in self._paths:
@@ -120,6 +122,27 @@ class TableSource(BaseSource):
                 self.count(notice)
         if not any(file.rows for file in self.sources):
             raise DataError(f"{self._paths[0]} holds no rows", code="E-EMPTY", hint="check that it is the right file")
+
+    @property
+    def _encoded_schema(self) -> Schema:
+        """The schema by which rows are encoded now."""
+        if not self._reads_only_numbers:
+            return self.schema
+        numbers = tuple(column for column in self.schema.columns if column.kind in SINGLE)
+        return replace(self.schema, columns=numbers, hash_bits=0, documents={})
+
+    @contextmanager
+    def only_numbers(self) -> Iterator[list[int] | None]:
+        """Encode only the columns that become one number, of the same rows."""
+        numbers = [column for column in self.schema.columns if column.kind in SINGLE]
+        if self.schema.vectors or not numbers or len(numbers) == len(self.schema.columns):
+            yield None
+            return
+        self._reads_only_numbers = True
+        try:
+            yield [self.schema.place(column) for column in numbers]
+        finally:
+            self._reads_only_numbers = False
 
     def read_encoding(self) -> JsonObject:
         """Return how to read other files into the same columns, as plain JSON."""
