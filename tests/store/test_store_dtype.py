@@ -167,7 +167,7 @@ def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path) -> None:
     [
         (np.where(np.arange(36).reshape(9, 4) == 17, 1e6, 1.0), {}, sv.DataError, "row 5, feature 2: 1e.06 does not fit float16"),
         *((np.eye(9) * number, {"store_dtype": "uint8"}, sv.DataError, "does not fit uint8") for number in (1.5, 256, -1)),
-        (np.eye(9), {"layout": "csr"}, sv.UsageError, "float16.* is of dense rows"),
+        (np.eye(9), {"layout": "csr"}, sv.UsageError, "float16.* is for dense rows"),
     ],
 )  # fmt: skip
 def test_store_dtype_that_cannot_hold_the_rows_is_refused(

@@ -201,7 +201,7 @@ def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list
 def _add_one_hot_rows(
     graph: GraphBuilder, table: RawTable, numbers: str, columns_of_numbers: Int64, coded: list[CodedColumn]
 ) -> str:
-    """Add the stored rows (n, d), joined from ``numbers``, whose feature columns are ``which``, and the one-hot
+    """Add the stored rows (n, d), joined from ``numbers``, whose feature columns are ``columns_of_numbers``, and the one-hot
     encodings of the other columns.
     """
     parts, order = [numbers] if numbers else [], [columns_of_numbers]

@@ -157,7 +157,9 @@ class Stores:
         note_labels(batch.labels, self.labels.setdefault(file, set()))
 
     def _round(self, X: Rows, encoding: Encoding) -> Dense:
-        """Return rows as they will be read again. Raises DataError E-RANGE for a number that the type cannot hold."""
+        """Return rows rounded to the type in which they are stored. Raises DataError E-RANGE for a number that the type
+        cannot represent.
+        """
         assert isinstance(X, Dense)
         rounded, does_not_fit = encoding.round(X.values)
         if does_not_fit.any():
@@ -190,10 +192,10 @@ class Stores:
 
 
 class StoreForm(NamedTuple):
-    """How rows are stored."""
+    """The layout, the width and the encoding of the stored rows."""
 
     sparse: bool
-    """Whether they are stored as CSR."""
+    """Whether the rows are stored as CSR."""
     columns: int | None
     """The number of features; None if it is known only after the last row."""
     encoding: Encoding | None
@@ -552,7 +554,7 @@ def _no_rows_error(job: IngestJob, first: object) -> DataError:
 
 
 def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Batch) -> StoreForm:
-    """Return how the rows of a source are stored. Raises UsageError for a type that sparse rows do not have."""
+    """Return the form in which the rows of a source are stored. Raises UsageError for a type that CSR rows cannot have."""
     sparse = _is_sparse(job.layout, source.sparse, columns, first)
     if job.store_dtype == AUTO and not sparse and source.is_float16:
         return StoreForm(sparse, columns, Encoding(FLOAT16), is_exact=True)
@@ -560,7 +562,7 @@ def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Bat
         return StoreForm(sparse, columns, None, is_exact=True)
     if sparse:
         raise UsageError(
-            f"--store-dtype {job.store_dtype} is of dense rows, and these are stored sparse",
+            f"--store-dtype {job.store_dtype} is for dense rows, and these rows are stored as CSR",
             hint="leave it out, or pass --layout dense",
         )
     is_exact = job.store_dtype == FLOAT16 and source.is_float16

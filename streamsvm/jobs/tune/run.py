@@ -260,7 +260,7 @@ def count_fold_scores(
 ) -> list[float]:
     """Return the measure of each trial on its held-out fold, in one pass over the store.
 
-    ``found``: the decision functions of the trials. ``counts``: counts of no rows for as many models. ``reading``:
+    ``functions``: the decision functions of the trials. ``counts``: counts of no rows for as many models. ``reading``:
     options of the ``Stream``.
     """
     first = trials[0].problems[0]
