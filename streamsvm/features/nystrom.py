@@ -38,8 +38,8 @@ from streamsvm.rows import Dense, Float32, Reach, Rows, row_count, row_slice
 from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 PART_BYTES = 16 << 20
-"""Bytes of kernel values that are computed at a time. More would not fit in the cache; with fewer, W w would be
-computed too often."""
+"""Bytes of kernel values that are computed at a time. More would not fit in the cache; fewer would repeat too often the
+work that is done once per part."""
 STRIPS, MIN_STRIP_ROWS = 4, 256
 """Number of strips of a part, each multiplied separately, and the minimum number of rows of a strip. Threads that have
 no group of chunks take over strips."""
@@ -161,8 +161,8 @@ class Nystrom:
     exact: bool = False
     """Whether kernel values and features are in float64, as for certificates; parts then have half as many rows."""
     remade: bool = False
-    """Whether solvers that keep rows of a factored pair keep the stored rows and compute the kernel values again
-    later."""
+    """For solvers that keep rows in memory: keep stored rows, and compute their kernel values again when needed; False:
+    keep kernel values."""
     memory: Array | None = None
     """A buffer for kernel values; None: the map allocates one."""
     _values: Array = field(init=False)
@@ -224,8 +224,8 @@ class Nystrom:
         return self._map_parts(X, self._map)
 
     def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Yield parts whose kernel values are computed only for rows that are kept (if ``remade``); else the same as
-        ``parts``.
+        """Yield parts of stored rows without kernel values, which the solver computes for the rows that it keeps.
+        Without ``remade``, the same as ``parts``.
         """
         return self._map_parts(X, self._unformed_rows if self.factored and self.remade else self._map)
 
@@ -252,21 +252,21 @@ class Nystrom:
         """Compute the kernel values of some rows in the buffer, and ``features`` (n, r) if given, in strips that idle
         threads take over; return the kernel values.
         """
-        values, most, p = (
+        values, strip_rows, p = (
             self._values[: row_count(X)],
             max(MIN_STRIP_ROWS, len(self._values) // STRIPS),
             self.projection,
         )
 
         def fill(first: int, last: int) -> None:
-            for start in range(first, last, most):
-                stop = min(start + most, last)
+            for start in range(first, last, strip_rows):
+                stop = min(start + strip_rows, last)
                 rows, out = row_slice(X, start, stop), values[start:stop]
                 kernel_block(rows, self._points, p.kernel, out, by_differences=self._by_differences)
                 if features is not None:
                     np.matmul(out, p.W, out=features[start:stop], casting="same_kind")
 
-        in_strips(fill, len(values), most, least=1)
+        in_strips(fill, len(values), strip_rows, least=1)
         return values
 
     def to_input_space(self, solution: LinearSolution) -> KernelSolution:

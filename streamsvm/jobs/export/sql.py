@@ -67,21 +67,21 @@ def write_sql(model: Model) -> Iterator[bytes]:
     if table is None:
         raise UsageError("the model has no column names, which SQL needs", hint="ingest a table")
     table.check("SQL", clocks=True)
-    taken = {*table.schema.needed, *table.schema.dropped}
-    decisions = _names(model, "decision", taken) if not model.numeric else [free_name("prediction", taken)]
-    answers = []
+    table_names = {*table.schema.needed, *table.schema.dropped}
+    decisions = _names(model, "decision", table_names) if not model.numeric else [free_name("prediction", table_names)]
+    results = []
     if not model.numeric:
-        answers.append(f"{_label(model, decisions)} AS {identifier(free_name('label', taken))}")
+        results.append(f"{_label(model, decisions)} AS {identifier(free_name('label', table_names))}")
     if model.calibration is not None:
         probabilities = _probabilities(model.calibration.calibrator, [identifier(name) for name in decisions])
-        names = _names(model, "probability", taken)
-        answers += [f"{text} AS {identifier(name)}" for text, name in zip(probabilities, names, strict=True)]
+        names = _names(model, "probability", table_names)
+        results += [f"{text} AS {identifier(name)}" for text, name in zip(probabilities, names, strict=True)]
     sums = [f"{_sum(model, table, k)} AS {identifier(name)}" for k, name in enumerate(decisions)]
     yield HEAD + b', in SQL of DuckDB and PostgreSQL. "input" stands for the table:\n'
     yield b'-- put its name there, or begin the query with: WITH "input" AS (SELECT ...)\n'
-    yield "".join(f"SELECT *,\n  {text}\nFROM (\n" for text in [",\n  ".join(answers)] if answers).encode()
+    yield "".join(f"SELECT *,\n  {text}\nFROM (\n" for text in [",\n  ".join(results)] if results).encode()
     yield ("SELECT *,\n  " + ",\n  ".join(sums) + '\nFROM "input"\n').encode()
-    yield b') AS "scored"\n' if answers else b""
+    yield b') AS "scored"\n' if results else b""
 
 
 def identifier(name: str) -> str:
@@ -100,16 +100,16 @@ def number(value: float) -> str:
     return written if "e" in written else f"{written}e0"
 
 
-def _names(model: Model, what: str, taken: set[str]) -> list[str]:
+def _names(model: Model, what: str, table_names: set[str]) -> list[str]:
     """Return the column names of decision values or probabilities: one name for two classes, else one for each
     class.
     """
     if len(model.weights) == 1:
-        return [free_name(what, taken)]
-    return [free_name(f"{what}_{name}", taken) for name in model.classes]
+        return [free_name(what, table_names)]
+    return [free_name(f"{what}_{name}", table_names) for name in model.classes]
 
 
-# -- the answers -------------------------------------------------------------------------------------------------------
+# -- labels and probabilities --------------------------------------------------------------------------------------------
 
 
 def _label(model: Model, decisions: Sequence[str]) -> str:
@@ -121,8 +121,8 @@ def _label(model: Model, decisions: Sequence[str]) -> str:
         bound = number(model.threshold) if model.threshold else "0"
         return f"CASE WHEN {f[0]} > {bound} THEN {labels[1]} WHEN {f[0]} <= {bound} THEN {labels[0]} END"
     whens = [
-        f"WHEN {' AND '.join(f'{mine} >= {other}' for other in f if other != mine)} THEN {label}"
-        for mine, label in zip(f, labels, strict=True)
+        f"WHEN {' AND '.join(f'{own} >= {other}' for other in f if other != own)} THEN {label}"
+        for own, label in zip(f, labels, strict=True)
     ]
     return f"CASE {' '.join(whens)} END"
 
@@ -216,20 +216,22 @@ def _case(table: RawTable, column: Column, weights: Float64) -> str:
         return f"CASE {field} {' '.join(whens)} ELSE 0 END"
     keys = [_key(table, name) for name in column.sources]
     other = float(weights[-1]) if has_other(column) else 0.0
-    known = [
+    weights_of_values = [
         (parts, number(weight))
         for parts, weight in zip(split_values(column), weights.tolist(), strict=False)
         if weight != other
     ]
     if len(keys) == 1:
-        expression = f"CASE {keys[0]} {' '.join(f'WHEN {text(value)} THEN {weight}' for (value,), weight in known)}"
+        expression = (
+            f"CASE {keys[0]} {' '.join(f'WHEN {text(value)} THEN {weight}' for (value,), weight in weights_of_values)}"
+        )
     else:
         conditions = [
             (" AND ".join(f"{key} = {text(part)}" for key, part in zip(keys, parts, strict=True)), weight)
-            for parts, weight in known
+            for parts, weight in weights_of_values
         ]
         expression = f"CASE {' '.join(f'WHEN {condition} THEN {weight}' for condition, weight in conditions)}"
-    expression = f"{expression} ELSE {number(other)} END" if known else number(other)
+    expression = f"{expression} ELSE {number(other)} END" if weights_of_values else number(other)
     return (
         f"CASE WHEN {' OR '.join(f'{key} IS NULL' for key in keys)} THEN 0 ELSE {expression} END"
         if other
@@ -279,8 +281,8 @@ def _amount(written: str, *, comma: bool) -> str:
     ``comma``: whether the decimal separator is a comma.
     """
     plain = f"REGEXP_REPLACE({written}, '{CURRENCIES}', '', 'g')"
-    kept = "[^0-9,eE+-]" if comma else "[^0-9.eE+-]"
-    plain = f"REGEXP_REPLACE({plain}, '{kept}', '', 'g')"
+    other_characters = "[^0-9,eE+-]" if comma else "[^0-9.eE+-]"
+    plain = f"REGEXP_REPLACE({plain}, '{other_characters}', '', 'g')"
     plain = f"REPLACE({plain}, ',', '.')" if comma else plain
     sign = f"CASE WHEN {written} LIKE '(%' THEN -1 ELSE 1 END"
     percent = f"CASE WHEN POSITION('%' IN {written}) > 0 THEN 100 ELSE 1 END"

@@ -38,7 +38,7 @@ class FilePart(NamedTuple):
     """Absolute path."""
     size: int
     """Size in bytes when the job began."""
-    age: int
+    modified: int
     """Modification time when the job began, in nanoseconds."""
 
 
@@ -81,61 +81,65 @@ class DistributedSource:
     def __init__(
         self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path, *, numeric: bool
     ) -> None:
-        self._whole = open_source(paths, options)
-        kept = with_rows([Path(path) for path in paths], options.format)
-        self._named, self._paths, self._executor = kept, [path.resolve() for path in kept], executor
+        self._all_files = open_source(paths, options)
+        files = with_rows([Path(path) for path in paths], options.format)
+        self._named, self._paths, self._executor = files, [path.resolve() for path in files], executor
         self._directory, self._options, self._numeric = directory.resolve(), options, numeric
-        self.columns, self.names, self.sparse = self._whole.columns, self._whole.names, self._whole.sparse
+        self.columns, self.names, self.sparse = self._all_files.columns, self._all_files.names, self._all_files.sparse
         self.id_column: str | None = None
-        self.proposals = self._whole.proposals
+        self.proposals = self._all_files.proposals
         self.sources: list[SourceFile] = []
-        left_out = len(paths) - len(kept)
-        self.notices: dict[str, int] = Counter({**self._whole.notices, **({NO_ROWS: left_out} if left_out else {})})
+        empty_files = len(paths) - len(files)
+        self.notices: dict[str, int] = Counter(
+            {**self._all_files.notices, **({NO_ROWS: empty_files} if empty_files else {})}
+        )
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, while workers read further files. Raises ClusterError, and the errors of reading."""
         work = IngestWork(self._directory, self._shared_options(), self._numeric)
-        parts = [_part(k, path) for k, path in enumerate(self._paths)]
+        parts = [_describe_file(k, path) for k, path in enumerate(self._paths)]
         shared = (self._executor.share(work),)
-        for found in self._executor.map(Task("ingest", read_file), parts, shared):
-            named = str(self._named[found.part.number])  # as the user wrote it; workers have the absolute path
-            self.sources.append(SourceFile(**{**found.file, "name": named}))
-            for what, count in found.notices.items():
+        for facts in self._executor.map(Task("ingest", read_file), parts, shared):
+            name = str(self._named[facts.part.number])  # as the user wrote it; workers have the absolute path
+            self.sources.append(SourceFile(**{**facts.file, "name": name}))
+            for what, count in facts.notices.items():
                 self.notices[what] += count
-            self.columns = max(self.columns or 0, found.columns)
-            yield from _batches(self._directory, found)
+            self.columns = max(self.columns or 0, facts.columns)
+            yield from _batches(self._directory, facts)
 
     @property
     def is_float16(self) -> bool:
-        """Whether all numbers of all rows, after the steps, are float16 numbers."""
-        return self._whole.is_float16
+        """Whether all numbers of all rows, after the encoding, are float16 numbers."""
+        return self._all_files.is_float16
 
     def encoding(self) -> JsonObject:
         """Return the encoding that later reads of such files must use (``Source.encoding``)."""
-        known = self._whole.encoding()
-        return known | {"columns": self.columns} if "columns" in known else known
+        encoding = self._all_files.encoding()
+        return encoding | {"columns": self.columns} if "columns" in encoding else encoding
 
     def _shared_options(self) -> SourceOptions:
         """Return the options for reading each file. Offsets and the replacements of missing values come from all
         files.
         """
-        known = self._whole.encoding()
-        if "schema" in known:
+        encoding = self._all_files.encoding()
+        if "schema" in encoding:
             end, unlabeled = self._options.allow_no_final_newline, self._options.missing_label
-            return options_from(known, allow_no_final_newline=end, missing_label=unlabeled)
-        found = replace(self._options, offsets=known.get("offsets", ()), filling=known.get("missing"))
-        if not self.sparse or found.index_base is not None:
-            return found
-        next(self._whole.batches(), None)
-        return replace(found, format="svmlight", index_base=self._whole.encoding().get("index_base"))
+            return options_from(encoding, allow_no_final_newline=end, missing_label=unlabeled)
+        options = replace(self._options, offsets=encoding.get("offsets", ()), filling=encoding.get("missing"))
+        if not self.sparse or options.index_base is not None:
+            return options
+        next(self._all_files.batches(), None)
+        return replace(options, format="svmlight", index_base=self._all_files.encoding().get("index_base"))
 
 
 def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     """Read a file and write its rows as a part of the store (the task of a worker). Raises DataError, StorageError."""
-    now = _part(part.number, Path(part.path))
-    if now != part:
-        raise DataError(f"{part.path} has changed", code="E-CHANGED", hint="run the job again when it is complete")
-    key = _key(part, work)
+    current = _describe_file(part.number, Path(part.path))
+    if current != part:
+        raise DataError(
+            f"{part.path} has changed", code="E-CHANGED", hint="run the job again when the file is complete"
+        )
+    key = _digest_part(part, work)
     source = open_source([part.path], work.options)
 
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
@@ -151,25 +155,35 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
         return classes, source.columns or 0, facts | {"labels": list(classes), "columns": source.columns}
 
     facts = build_part(work.directory, part.number, key, sparse=source.sparse, fill=fill)
-    known = (facts["file"], facts["notices"], facts["columns"], facts["rows"], tuple(facts["labels"]), facts["kind"])
-    return FileFacts(part, key, *known)
+    return FileFacts(
+        part,
+        key,
+        facts["file"],
+        facts["notices"],
+        facts["columns"],
+        facts["rows"],
+        tuple(facts["labels"]),
+        facts["kind"],
+    )
 
 
-def _batches(directory: Path, found: FileFacts) -> Iterator[Batch]:
-    table = labels_from(found.labels, found.kind)
-    for chunk in chunks_of(part_path(directory, found.part.number), found.key):
+def _batches(directory: Path, facts: FileFacts) -> Iterator[Batch]:
+    labels = labels_from(facts.labels, facts.kind)
+    for chunk in chunks_of(part_path(directory, facts.part.number), facts.key):
         numeric = chunk.codes.dtype.kind == "f"
-        yield Batch(chunk.X, chunk.codes if numeric else table[chunk.codes], chunk.weight)
+        yield Batch(chunk.X, chunk.codes if numeric else labels[chunk.codes], chunk.weight)
 
 
-def _part(number: int, path: Path) -> FilePart:
-    found = path.stat()
-    return FilePart(number, str(path), found.st_size, found.st_mtime_ns)
+def _describe_file(number: int, path: Path) -> FilePart:
+    status = path.stat()
+    return FilePart(number, str(path), status.st_size, status.st_mtime_ns)
 
 
-def _key(part: FilePart, work: IngestWork) -> str:
+def _digest_part(part: FilePart, work: IngestWork) -> str:
     options = {name: value for name, value in asdict(work.options).items() if name != "encoding"}
-    recorded = json.dumps([part.path, part.size, part.age, options, work.options.encoding], default=str, sort_keys=True)
+    recorded = json.dumps(
+        [part.path, part.size, part.modified, options, work.options.encoding], default=str, sort_keys=True
+    )
     return hashlib.sha256(recorded.encode()).hexdigest()
 
 

@@ -61,10 +61,10 @@ def read_search_journal(out: Path, key: str, *, overwrite: bool) -> list[list[Sc
             return msgspec.convert(saved["cells"], list[list[Score]])
     except (OSError, ValueError, KeyError, TypeError, DataError, msgspec.ValidationError):
         saved = None
-    begun = out.exists() and any(
+    has_files = out.exists() and any(
         not path.name.startswith(".") for path in out.iterdir()
     )  # names of unfinished files begin with a dot
-    if begun and not overwrite:
+    if has_files and not overwrite:
         hint = "run the original command again to continue it, pass --overwrite, or choose another name"
         raise ExistsError(f"{out} exists already", hint=hint)
     return []
