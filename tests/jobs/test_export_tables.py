@@ -182,7 +182,10 @@ def test_sql_query_of_a_table_says_what_the_model_says(tmp_path: Path, name: str
 def test_sql_query_needs_names_of_columns_and_a_linear_model(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(100, 2))
     kernel: Any
-    for rows, kernel, said in ((X, "linear", "no names"), (pd.DataFrame(X, columns=["a", "b"]), "rbf", "kernel")):
+    for rows, kernel, said in (
+        (X, "linear", "no column names"),
+        (pd.DataFrame(X, columns=["a", "b"]), "rbf", "kernel"),
+    ):
         model = sv.fit(rows, X[:, 0] > 0, kernel=kernel).model
         with pytest.raises(sv.UsageError, match=said):
             sv.export(model, tmp_path / "model.sql", format="sql")
