@@ -295,7 +295,8 @@ def show_plan(requested: FitFilesJob, *, as_json: bool) -> None:
     For files that were not ingested yet, print what ingesting them would make of their columns.
     """
     from streamsvm.cli.show import describe_plan
-    from streamsvm.jobs.file_cache import describe_decisions, describe_defaults, plan_ingest, read_cache
+    from streamsvm.jobs.default_decisions import describe_decisions, describe_defaults
+    from streamsvm.jobs.file_cache import plan_ingest, read_cache
     from streamsvm.jobs.fit.files import job_of_cache
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store

@@ -25,7 +25,7 @@ from streamsvm.store.sources.byte_stream import Input
 from streamsvm.store.sources.csv_dialect import Dialect, split
 from streamsvm.store.sources.csv_faults import BadLineFilter, ExpectedColumns, check_line
 from streamsvm.store.sources.csv_parsing import TEXT, group_conversions
-from streamsvm.store.sources.source import Rejects
+from streamsvm.store.sources.rejects import Rejects
 from tests.axes import each_value
 
 GOOD = b"a,b,y\n1,2,1\n3,4,-1\n"

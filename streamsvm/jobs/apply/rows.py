@@ -43,7 +43,7 @@ from streamsvm.store.sources import Source, SourceOptions, open_source, options_
 from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
-from streamsvm.store.sources.source import Rejects
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Term, Visit
 
 DEPTH = 1

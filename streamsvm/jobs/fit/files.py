@@ -14,13 +14,13 @@ from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, StreamSVMError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
 from streamsvm.jobs.apply.options import EvaluateJob
+from streamsvm.jobs.default_decisions import describe_decisions
 from streamsvm.jobs.file_cache import (
     CachedRows,
     IngestRows,
     cache_files,
     caches_of,
     describe_change,
-    describe_decisions,
     ingest_given_rows,
     notices_on_store,
     plan_ingest,

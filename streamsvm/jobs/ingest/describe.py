@@ -26,8 +26,8 @@ from streamsvm.store.sources.description import (
     guess_label,
 )
 from streamsvm.store.sources.options import bad_share
+from streamsvm.store.sources.rejects import BAD_LINES
 from streamsvm.store.sources.schema import shell_word
-from streamsvm.store.sources.source import BAD_LINES
 from streamsvm.store.sources.table import TableSource
 from streamsvm.types import Report
 

@@ -63,8 +63,8 @@ from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.hdf5_zarr import size_of
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.read_ahead import read_ahead
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
-from streamsvm.store.sources.source import Rejects
 from streamsvm.store.write.resume import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
 from streamsvm.store.write.shuffle import SHUFFLE_BYTES, ShufflingWriter
 from streamsvm.store.write.writer import Background, StoreWriter

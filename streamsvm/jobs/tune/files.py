@@ -5,14 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from streamsvm.engine.executor import Executor
-from streamsvm.jobs.file_cache import (
-    CachedRows,
-    IngestRows,
-    cache_files,
-    describe_decisions,
-    ingest_given_rows,
-    notices_on_store,
-)
+from streamsvm.jobs.default_decisions import describe_decisions
+from streamsvm.jobs.file_cache import CachedRows, IngestRows, cache_files, ingest_given_rows, notices_on_store
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.jobs.tune.run import TuneResult, tune
 from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path

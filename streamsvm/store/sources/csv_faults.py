@@ -35,8 +35,8 @@ from streamsvm.store.sources.cell_parsing import (
 from streamsvm.store.sources.csv_dialect import COMMENT_MARKS, QUOTE, Dialect, decode_line, split, without_comments
 from streamsvm.store.sources.csv_parsing import TEXT, Conversion, group_conversions, parse_block, parsing_options
 from streamsvm.store.sources.encoding import check_text, unreadable_rows
+from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.schema import CATEGORY, NUMBER, Column, shell_word
-from streamsvm.store.sources.source import Rejects
 from streamsvm.store.sources.svmlight import NOT_FINITE, NUMBER_PATTERN
 
 LOOK_AHEAD = LINE_LIMIT

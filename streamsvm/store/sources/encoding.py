@@ -7,10 +7,8 @@ so that they can be left out.
 
 from __future__ import annotations
 
-import datetime as dt
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,7 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
-from streamsvm.errors import UsageError, quote
+from streamsvm.errors import quote
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_where
 from streamsvm.store.sources.cell_parsing import (
     EPOCH,
@@ -57,7 +55,6 @@ from streamsvm.store.sources.cell_parsing import (
     parse_dates_or_null,
     parse_ids,
     parse_labels,
-    parse_numbers,
     parse_weights,
     to_canonical_text,
     to_float32,
@@ -81,6 +78,7 @@ from streamsvm.store.sources.schema import (
     Column,
     Schema,
 )
+from streamsvm.store.sources.split import Split, find_later
 from streamsvm.store.sources.text_features import distinct_texts, terms_of, text_hash, weigh
 from streamsvm.store.sources.vectors import explain_vector, find_bad_vectors, parse_vectors
 from streamsvm.types import Batch
@@ -569,46 +567,6 @@ def check_text(text: str, column: Column) -> None:
         parse_dates(values, column.name, column.form or ISO, column.zone)
 
 
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The rule by which rows are held out by a column of the table: by group, or after a value."""
-
-    column: str
-    form: str = ISO
-    """The format of its dates, one of ``cell_parsing.DATES``."""
-    after: float | dt.datetime | None = None
-    """Rows with a larger value, or at this time or later, are held out; None: whole groups are held out."""
-
-    @classmethod
-    def of(cls, schema: Schema, options: SourceOptions) -> Split | None:
-        """Return the split of a schema; None if rows are held out at random. Raises UsageError."""
-        if schema.split is None:
-            return None
-        form = next((c.form for c in schema.columns if c.name == schema.split and c.form), ISO)
-        after = None if options.split_after is None else split_bound(options.split_after.partition("=")[2])
-        return cls(schema.split, form, after)
-
-
-def split_bound(text: str) -> float | dt.datetime:
-    """Return the number after which, or the time from which on, rows are held out.
-
-    All hours of a date without a time still belong to the rows for training. Raises UsageError.
-    """
-    try:
-        return float(text)
-    except ValueError:
-        pass
-    try:
-        moment = dt.datetime.fromisoformat(text)
-    except ValueError:
-        message = f"--split-after: {quote(text)} is neither a number nor a date"
-        raise UsageError(message, hint="write it as --split-after year=2019 or --split-after day=2019-12-31") from None
-    whole_day = len(text) <= len("2019-12-31")
-    if moment.tzinfo is not None:
-        moment = moment.astimezone(dt.UTC)
-    return moment.replace(tzinfo=None) + (dt.timedelta(days=1) if whole_day else dt.timedelta(seconds=1))
-
-
 def split_of(values: Arrow, split: Split) -> Array:
     """Return the hash of the group of each row, uint64 (n,), or whether each row is held out, bool (n,).
 
@@ -620,18 +578,5 @@ def split_of(values: Arrow, split: Split) -> Array:
         hashed = [text_hash(GROUP_SALT, text) for text in to_canonical_text(texts).to_pylist()]
         groups: Array = np.array(hashed, np.uint64)[rows]
         return groups
-    is_later: Array = _find_later(values, split, split.after).to_numpy(zero_copy_only=False)
+    is_later: Array = find_later(values, split, split.after).to_numpy(zero_copy_only=False)
     return is_later
-
-
-def _find_later(values: Arrow, split: Split, after: float | dt.datetime) -> Any:
-    """Return whether each value is larger than ``after``, or at that time or later."""
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
-    temporal = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-    if isinstance(after, dt.datetime):
-        if not (temporal or is_text(values.type)) and split.form == ISO:
-            raise BadCell(0, split.column, "E-DTYPE", f"holds {kind}, not dates", "give --split-after a number")
-        return pc.greater_equal(parse_dates(values, split.column, split.form), pa.scalar(after, pa.timestamp("s")))
-    if temporal:
-        raise BadCell(0, split.column, "E-DTYPE", f"holds {kind}, not numbers", "give --split-after a date: 2019-12-31")
-    return pc.greater(parse_numbers(values, split.column), after)

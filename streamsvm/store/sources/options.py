@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from streamsvm.aliases import ByName, JsonMapping
 from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import DataError, UsageError
-from streamsvm.store.sources.source import Rejects
+from streamsvm.store.sources.rejects import Rejects
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.cell_parsing import MissingWords
