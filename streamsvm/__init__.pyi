@@ -134,6 +134,7 @@ def evaluate(
     cost: float | Sequence[float] = ...,
     positive: str | None = None,
     certify: bool = False,
+    leave_one_out: bool = False,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
     n_jobs: int | None = None,

@@ -66,6 +66,10 @@ SAMPLE_FACTORS = (1.1, 1.4, 2.0, 4.0, 8.0, 16.0)
 """Factors E that are tried one after the other for rows in memory."""
 FACTORS = (1.1, 2.0, 6.0)
 """Factors E for which a reading of all rows adds up matrices at the same time."""
+LEVELS, LEAST_LEVEL, LARGEST_LEVEL = 10, 1e-4, 6.0
+"""Sizes of steps at which rows are left out, geometric; the least and the largest, in units of the largest of any row."""
+ADD_MATRICES = (2, 3)
+"""Readings that are closed before those in which ``LeaveOneOut`` adds up matrices."""
 TILE = 2048
 """Rows of one matrix product."""
 TILE_BYTES = 16 << 20
@@ -169,6 +173,13 @@ class Metric(NamedTuple):
         p = len(self.W)
         found = _lengths(X @ self.W.T) + (p + 8) * UNIT * (np.abs(X) @ self.columns)
         return found * ((1.0 + 4 * p * UNIT) / np.sqrt(1.0 - self.error))
+
+    def norms_below(self, X: Float64) -> Float64:
+        """Return lower bounds (n,) of |x|_{H^-1} for rows (n, p)."""
+        p = len(self.W)
+        found = _lengths(X @ self.W.T) * (1.0 - 4 * p * UNIT) - (p + 8) * UNIT * (np.abs(X) @ self.columns)
+        lengths: Float64 = np.maximum(found, 0.0) / np.sqrt(1.0 + self.error)
+        return lengths
 
     def norm(self, x: Float64) -> float:
         """Return an upper bound of |x|_{H^-1}."""
@@ -361,6 +372,15 @@ class FirstReading:
         assert self.metric is not None
         return size_of_gradient(self.metric, self.point)
 
+    def newton_point(self) -> Float64:
+        """Return w (p,) after a Newton step; w itself if there is no Hessian. Any point near the optimum encloses it."""
+        w, g = self.point.weights, self.point.gradient
+        return w if self.metric is None else w - self.metric.W.T @ (self.metric.W @ g)
+
+    def is_better_than(self, other: FirstReading) -> bool:
+        """Return whether the gradient is smaller here."""
+        return self.metric is not None and (other.metric is None or self.start < other.start)
+
 
 def start_first_reading(components: int) -> ReadingSums:
     """Return empty sums: the Hessian (p, p); v, sum |a_i| |x_i|, and what rounding of the a_i, and of margins that are computed again, can do to v (3, p);
@@ -477,9 +497,164 @@ class ReadingSums:
         return self
 
 
-def reading_bytes(components: int) -> int:
+# -- leaving out one row
+
+
+@dataclass(frozen=True, slots=True)
+class LeaveOneOut:
+    """Bounds of what the exact optimum without a row predicts for that row, for all rows, from readings of all rows.
+
+    Without row i, Q_0 has at w the gradient u = g + a_i z_i x_i, a_i = C_i s(m_i), and all matrices lose C_i sigma_i x_i x_i'. Let c = C_i lo_i, own = 1 - c q_i^2 and
+    G = |g|_{H_lo^-1} + D. As |x|^2_{(H - c x_i x_i')^-1} = |x|^2 + c (x'H^-1 x_i)^2 / own <= |x|^2 / own (Sherman and Morrison; Cauchy), no margin of a row j moves by
+    more than q_j (|a_i| q_i + G) / own, and the lemma holds for the problem without row i if that is below e_j for all j, that is if
+
+        (|a_i| q_i + G) / own  <  min_j e_j / q_j.
+
+    Then its margin at w* without it is m_i - a_i k - x_i.(...), where x'H^-1 x falls as H grows, so that with p_i = |x_i|_{H_hi^-1}
+
+        p_i^2 / (1 - C_i hi_i p_i^2)  <=  k  <=  q_i^2 / own,      |x_i.(...)|  <=  q_i G / own.
+
+    In the first of them lo_i may stand for hi_i, which loses next to nothing. Both ends are those of matrices, without any inequality of Cauchy and Schwarz: the interval is about as wide as the matrices are apart. It is tried for several sizes
+    of the steps (``LEVELS``); for a row that none of them is enough for, the ball with the diameter from w to w - u remains. The weight of a row is left out with it;
+    scaling, C and the weights of classes stay.
+
+    After the first reading four more find the largest |a_i| q_i, H_lo of every level for a better guess of q_j, H_lo and H_hi, and min_j e_j / q_j; then ``bounds`` gives the intervals.
+    """
+
+    first: FirstReading
+    loss: Loss
+    largest: float = 0.0
+    """The largest |a_i| |x_i|_{H(w)^-1}, after the second reading."""
+    lows: tuple[Metric | None, ...] = ()
+    """Those of H_lo for each level, after the third."""
+    highs: tuple[Metric | None, ...] = ()
+    reaches: tuple[float, ...] = ()
+    """min_j e_j / q_j of each level, after the fifth."""
+    guides: tuple[Metric | None, ...] = ()
+    """Those of a first H_lo for each level: q'_j is the larger of |x_j|_{H(w)^-1} and |x_j|_{H_lo^-1}, so that rows in rare columns get longer steps."""
+    readings: int = 1
+    """Readings that were closed."""
+
+    @property
+    def steps(self) -> Float64:
+        """The size of steps of each level, in units of |x_j|_{H(w)^-1}."""
+        start = self.first.start
+        top = LARGEST_LEVEL * (self.largest + start)
+        return np.geomspace(max(LEAST_LEVEL * top, 2.0 * start), max(top, 4.0 * start), LEVELS)
+
+    def empty(self) -> ReadingSums:
+        """Return empty sums of the reading that comes next."""
+        p = len(self.first.point.weights)
+        if self.readings in ADD_MATRICES:
+            return ReadingSums([np.zeros((p, p)) for _ in range(2 * LEVELS)])
+        return ReadingSums([np.zeros(LEVELS)])
+
+    def _steps_of(self, k: int, X: Float64, sizes: Float64) -> Float64:
+        """Return e_j (n,) of level k for rows (n, p) with |x_j|_{H(w)^-1} = ``sizes`` (n,)."""
+        guide = self.guides[k] if self.guides else None
+        return float(self.steps[k]) * (sizes if guide is None else np.maximum(sizes, guide.norms(X)))
+
+    def add(self, sums: ReadingSums, rows: MarginRows) -> None:
+        """Add rows to the sums of this reading."""
+        sums.tiles += 1 + -(-len(rows.m) // TILE)
+        if self.first.metric is None:
+            return
+        sizes = self.first.metric.norms(rows.X)
+        if self.readings < ADD_MATRICES[0]:
+            pulls, _ = pulls_of(rows, self.loss)
+            sums.values[0][0] = max(sums.values[0][0], float((np.abs(pulls) * sizes).max(initial=0.0)))
+            return
+        for k in range(LEVELS):
+            steps = self._steps_of(k, rows.X, sizes)
+            if self.readings in ADD_MATRICES:
+                low, high = secants(self.loss, rows.m, steps + rows.errors)
+                sums.values[2 * k] += weighted_gram(rows.X, rows.C * low)
+                sums.values[2 * k + 1] += weighted_gram(rows.X, rows.C * high)
+                continue
+            metric, used = self.lows[k], (sizes > 0.0) & (rows.C > 0.0)
+            if metric is not None and used.any():
+                ratios = metric.norms(rows.X[used]) / steps[used]
+                sums.values[0][k] = max(sums.values[0][k], float(ratios.max()))
+
+    def close(self, sums: ReadingSums) -> LeaveOneOut:
+        """Return the state after a reading."""
+        after = replace(self, readings=self.readings + 1)
+        if self.readings < ADD_MATRICES[0]:
+            return replace(after, largest=float(sums.values[0][0]))
+        if self.readings in ADD_MATRICES:
+            lows = tuple(invert(hessian(low, sums.tiles, -1.0)) for low in sums.values[::2])
+            if self.readings == ADD_MATRICES[0]:
+                return replace(after, guides=lows)
+            highs = tuple(invert(hessian(high, sums.tiles, 1.0)) for high in sums.values[1::2])
+            return replace(after, lows=lows, highs=highs)
+        return replace(
+            after, reaches=tuple(1.0 / ratio if ratio > 0.0 else np.inf for ratio in sums.values[0].tolist())
+        )
+
+    def bounds(self, rows: MarginRows, signs: Float64) -> tuple[Float64, Float64, Array]:
+        """Return the least and the largest margin (n,) of each row at the optimum without it, and whether a level was enough (n,)."""
+        pulls, errors = pulls_of(rows, self.loss)
+        low, high = self._ball_bounds(rows, signs, pulls, errors)
+        settled = np.zeros(len(rows.m), np.bool_)
+        if self.first.metric is None:
+            return low, high, settled
+        sizes = self.first.metric.norms(rows.X)
+        for k, (metric, above, reach) in enumerate(zip(self.lows, self.highs, self.reaches, strict=True)):
+            left = np.flatnonzero(~settled)
+            if metric is None or above is None or not len(left):
+                continue
+            steps = self._steps_of(k, rows.X[left], sizes[left])
+            least, largest = secants(self.loss, rows.m[left], steps + rows.errors[left])
+            least, largest = rows.C[left] * least * (1.0 - 1e-9), rows.C[left] * largest * (1.0 + 1e-9)
+            q, size = metric.norms(rows.X[left]), size_of_gradient(metric, self.first.point)
+            a = np.abs(pulls[left]) + errors[left]
+            own = (1.0 - self._largest_low(rows, left, steps, largest) * q * q) * (1.0 - 1e-12) - 1e-15
+            with np.errstate(all="ignore"):
+                enough = (own > 0.0) & ((a * q + size) / own < reach * (1.0 - 1e-9))
+            here, q, own = left[enough], q[enough], own[enough]
+            if not len(here):
+                continue
+            p = above.norms_below(rows.X[here])
+            most, fewest = q * q / own, p * p / (1.0 - np.minimum(least[enough] * p * p, 1.0 - 1e-9))
+            ends = np.array([(pulls[here] + sign * errors[here]) * k for sign in (-1.0, 1.0) for k in (fewest, most)])
+            other = q * size / own + rows.errors[here]
+            other = (other + 16 * UNIT * (np.abs(rows.m[here]) + np.abs(ends).max(axis=0))) * (1.0 + 1e-9)
+            low[here] = np.maximum(low[here], rows.m[here] - ends.max(axis=0) - other)
+            high[here] = np.minimum(high[here], rows.m[here] - ends.min(axis=0) + other)
+            settled[here] = True
+        return low, high, settled
+
+    def _largest_low(self, rows: MarginRows, chosen: Array, steps: Float64, largest: Float64) -> Float64:
+        """Return upper bounds (n,) of the C_i lo_i of some rows that are in H_lo, whose margins may differ there by rounding.
+
+        With at most one corner lo is a falling function of the reach, and by a change d of the margin it changes by no more than b d / e; else
+        C_i hi_i (n,), ``largest``, stands for it.
+        """
+        if len(self.loss.corners()) > 1:  # type: ignore[attr-defined]
+            return largest
+        errors, C = rows.errors[chosen], rows.C[chosen]
+        low, _ = secants(self.loss, rows.m[chosen], 0.999 * steps + errors)
+        moved = 4.0 * errors / np.maximum(steps, 1e-300) / self.loss.curvature(1.0)
+        return np.minimum(largest, C * (low * (1.0 + 1e-9) + moved))
+
+    def _ball_bounds(
+        self, rows: MarginRows, signs: Float64, pulls: Float64, errors: Float64
+    ) -> tuple[Float64, Float64]:
+        """Return the bounds of the balls (n,), which hold for every row."""
+        point, g = self.first.point, self.first.point.gradient
+        lengths, along = _lengths(rows.X), signs * (rows.X @ g)
+        p, scale = rows.X.shape[1], float(np.linalg.norm(g)) + np.abs(pulls) * lengths
+        squares = float(g @ g) + 2.0 * pulls * along + np.square(pulls * lengths)
+        whole = np.sqrt(np.maximum(squares, 0.0) + 4 * (p + 16) * UNIT * np.square(scale))
+        off = point.margins + float(np.linalg.norm(point.errors)) + errors * lengths
+        half = (0.5 * whole + off + (p + 32) * UNIT * scale) * lengths + rows.errors + 4 * UNIT * np.abs(rows.m)
+        middle = rows.m - 0.5 * (pulls * np.square(lengths) + along)
+        return middle - half, middle + half
+
+
+def reading_bytes(components: int, levels: int = len(FACTORS)) -> int:
     """Return the bytes of the sums of the largest reading."""
-    return 2 * len(FACTORS) * 8 * components * components
+    return 2 * levels * 8 * components * components
 
 
 def work_bytes(components: int) -> int:

@@ -271,6 +271,55 @@ def test_estimators_prove_labels_and_enclose_numbers() -> None:
         StreamSVC().fit(X, y).predict(X, certify=True)
 
 
+def test_audited_rows_that_are_left_out_refute_nothing() -> None:
+    counts: Any = collections.Counter()
+    assert [line for seed in range(6) for line in audits.audit_left_out(seed, counts)] == []
+    assert counts["rows left out: settled"] > 0.4 * counts["rows left out: statements"]
+
+
+def test_bounds_of_a_row_that_stays_in_the_matrices_are_found_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
+    def keep(self: Any, rows: Any, chosen: Any, *_: Any) -> Any:
+        return np.zeros(len(chosen))
+
+    monkeypatch.setattr(enclosure.LeaveOneOut, "_largest_low", keep)
+    assert any(audits.audit_left_out(seed, collections.Counter()) for seed in range(60))
+
+
+@pytest.mark.parametrize("loss", ["logistic", "squared_hinge"])
+def test_leave_one_out_error_lies_between_its_bounds(tmp_path: Path, loss: Any) -> None:
+    X, y = drawn_rows(40)
+    sv.ingest(X, tmp_path / "rows.zarr", y=y, chunk="4KiB")
+    store, model = str(tmp_path / "rows.zarr"), tmp_path / "m.ssvm"
+    sv.fit(store, model, loss=loss, standardize=True, certify="labels", tolerance=0.05)
+    one, two = (sv.evaluate(model, store, leave_one_out=True, threads=k).leave_one_out for k in (1, 2))
+    assert one == two
+    assert one is not None
+    assert one.error is not None
+    # the optima without a row, of the scaling of all rows
+    Z = seen_rows(X, load(model)).astype(np.float64)
+    signs = np.where(y == "yes", 1.0, -1.0)
+    wrong = 0
+    for i in range(len(Z)):
+        C = np.ones(len(Z))
+        C[i] = 0.0
+        best, _ = exact_optimum(Z, signs, C, loss, (1.0,))
+        wrong += bool((Z[i] @ best > 0) != (signs[i] > 0))
+    assert one.error[0] <= wrong / len(Z) <= one.error[1]
+    assert one.open <= 8
+
+
+def test_leave_one_out_is_refused_by_name_where_nothing_bounds_it(tmp_path: Path) -> None:
+    X, y = drawn_rows(60)
+    sv.ingest(X, tmp_path / "rows.zarr", y=y)
+    sv.ingest(X[:30], tmp_path / "other.zarr", y=y[:30])
+    sv.fit(tmp_path / "rows.zarr", tmp_path / "hinge.ssvm", loss="hinge")
+    with pytest.raises(UsageError, match="loss without kinks"):
+        sv.evaluate(tmp_path / "hinge.ssvm", tmp_path / "rows.zarr", leave_one_out=True)
+    sv.fit(tmp_path / "rows.zarr", tmp_path / "m.ssvm")
+    with pytest.raises(UsageError, match="is another one"):
+        sv.evaluate(tmp_path / "m.ssvm", tmp_path / "other.zarr", leave_one_out=True)
+
+
 def test_damaged_enclosures_are_refused() -> None:
     X, y = drawn_rows()
     kept = sv.fit(X, y, certify="labels").model.enclosures

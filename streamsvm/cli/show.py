@@ -69,6 +69,11 @@ def describe_evaluation(result: EvaluateResult) -> Iterator[str]:
 
         for k, line in enumerate(describe_proved(result.proved)):
             yield f"{'proved' if not k else '':<18} {line}"
+    if result.leave_one_out is not None:
+        from streamsvm.jobs.apply.leave_one_out import describe_leave_one_out
+
+        for line in describe_leave_one_out(result.leave_one_out):
+            yield f"leave-one-out      {line}"
 
 
 def _describe_regression(e: RegressionEvaluation) -> Iterator[str]:

@@ -4,7 +4,8 @@ Random problems - every smooth loss, weights 0 and 1000, columns far from 0, of 
 row of norm 1e6, C from 1e-6 to 1e6, with and without a constant feature - are solved here, by a Newton method whose losses, gradients and steps share nothing with
 the package: the weights and the gradient are long doubles, and as P is strongly convex, ||w - w*|| <= ||grad P(w)||, which is
 all that the audit allows for. Enclosures are built at iterates from w = 0 to the optimum, by some rows, by all rows, and from
-the gradient alone, and compared with that optimum for the rows of the problem, fresh rows, and unit vectors (coefficients).
+the gradient alone, and compared with that optimum for the rows of the problem, fresh rows, and unit vectors (coefficients). Some rows are left out, one after
+the other, and the optimum without each is compared with what was said of it.
 
 An interval that does not contain what it should, and a label called proved that is not the optimum's, is a finding; exit code 1 if there is one.
 --faults plants five faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
@@ -29,6 +30,8 @@ from streamsvm import enclosure, losses
 
 L = np.longdouble
 U = 2.0**-53
+LEAST_ROWS, ROWS_LEFT_OUT = 3, 4
+"""Rows of a problem, at least, of which rows are left out, and how many."""
 LOOKED_AT = (0, 1, 2, 4, 7)
 """Steps of the Newton method at whose points enclosures are built."""
 SMOOTH = ("squared_hinge", "huber", "logistic", "squared", "squared_epsilon", "rounded_epsilon", "rounded_pinball")
@@ -247,6 +250,53 @@ def audit(seed: int, counts: Any) -> list[str]:
     return found
 
 
+def left_out(one: Drawn, w: Any, chosen: Any) -> tuple[Any, Any, Any]:
+    """The bounds of the package for the margins of some rows at the optima without them, and whether they are more than balls."""
+    _, rows = evaluate(one, w)
+    first = enclosure.close_first_reading(
+        add_up(one, rows, lambda: enclosure.start_first_reading(len(w)), _add_first), w
+    )
+    state = enclosure.LeaveOneOut(first, one.record)
+    for _ in range(4):
+        state = state.close(add_up(one, rows, state.empty, lambda _, *given, now=state: now.add(*given[:2])))
+    some, signs = enclosure.MarginRows(*(a[chosen] for a in rows)), np.ones(len(one.y)) if one.numeric else one.y
+    return state.bounds(some, signs[chosen])
+
+
+def audit_left_out(seed: int, counts: Any) -> list[str]:
+    """Findings of one problem whose rows are left out, one after the other."""
+    one, found, r = draw(seed), [], np.random.default_rng(seed)
+    if len(one.y) < LEAST_ROWS:
+        return []
+    chosen = np.sort(r.permutation(len(one.y))[:ROWS_LEFT_OUT])
+    true, allowed = [], []
+    with np.errstate(all="ignore"):
+        iterates, best, _ = solve(one)
+        for i in chosen:
+            C = one.C.copy()
+            C[i] = 0.0
+            _, w, off = solve(one._replace(C=C))
+            f = one.X[i].astype(L) @ w
+            true.append(f - L(one.y[i]) if one.numeric else L(one.y[i]) * f)
+            allowed.append(
+                off * float(np.linalg.norm(one.X[i])) + 1e-17 * float(np.abs(one.X[i]) @ np.abs(w).astype(float))
+            )
+    for number, w in enumerate(
+        [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
+    ):
+        low, high, settled = left_out(one, w, chosen)
+        bad = (np.array(true) < low.astype(L) - allowed) | (np.array(true) > high.astype(L) + allowed) | ~(low <= high)
+        counts["rows left out: statements"] += len(chosen)
+        counts["rows left out: settled"] += int(settled.sum())
+        if bad.any():
+            j = int(np.flatnonzero(bad)[0])
+            what = f"width {high[j] - low[j]:.2g}, settled {bool(settled[j])}"
+            found.append(
+                f"seed {seed} {one.loss} point {number} row {chosen[j]} left out: {int(bad.sum())} false, {what}"
+            )
+    return found
+
+
 # -- faults
 
 
@@ -318,7 +368,9 @@ def main() -> int:
         print("\n".join(f"not found: {name}" for name in missed) or f"all {len(FAULTS)} faults found")
         return bool(missed)
     counts: Any = collections.Counter()
-    found = [line for seed in range(given.seed, given.seed + given.problems) for line in audit(seed, counts)]
+    found = []
+    for seed in range(given.seed, given.seed + given.problems):
+        found += audit(seed, counts) + audit_left_out(seed, counts)
     if given.counts:
         print("\n".join(f"{name} {count}" for name, count in sorted(counts.items())))
     print(

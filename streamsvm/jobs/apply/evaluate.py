@@ -26,6 +26,13 @@ from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import quote
 from streamsvm.jobs import JobResult, format_value
+from streamsvm.jobs.apply.leave_one_out import (
+    LeaveOneOutFigures,
+    bound_leave_one_out,
+    describe_leave_one_out,
+    find_problems,
+    leave_one_out_term,
+)
 from streamsvm.jobs.apply.metrics import (
     Accumulator,
     Evaluation,
@@ -85,6 +92,8 @@ class EvaluateResult(JobResult):
     """The metrics at the best threshold by the given metric (--best-threshold)."""
     proved: ProvedFigures | None = None
     """What is proved of the exact optimum on these rows (--certify)."""
+    leave_one_out: LeaveOneOutFigures | None = None
+    """Bounds of the figures of predicting each row by the exact optimum without it (--leave-one-out)."""
 
     @property
     def measures(self) -> dict[str, float]:
@@ -100,6 +109,8 @@ class EvaluateResult(JobResult):
             texts["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
         if self.proved is not None:
             texts["proved"] = "; ".join(describe_proved(self.proved))
+        if self.leave_one_out is not None:
+            texts["leave-one-out"] = "; ".join(describe_leave_one_out(self.leave_one_out))
         return texts
 
     def facts(self) -> JsonObject:
@@ -111,6 +122,7 @@ class EvaluateResult(JobResult):
             "notices": list(self.notices),
             **{name: found._asdict() for name, found in thresholds.items() if found is not None},
             **({} if self.proved is None else {"proved": self.proved._asdict()}),
+            **({} if self.leave_one_out is None else {"leave_one_out": self.leave_one_out._asdict()}),
         }
 
 
@@ -134,6 +146,9 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)
+    trained = find_problems(model, job.data) if job.leave_one_out else None
+    if trained is not None:
+        rows.terms.append(leave_one_out_term(model, count_wanted_threads(job.threads)))
     plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
 
     def on_progress(counted_rows: int, **more: object) -> None:
@@ -143,9 +158,10 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
         with threading.use_threads(plan.threads):
             empty = partial(_empty_accumulator, model, rows, job)
             accumulator = accumulate_rows(model, rows, empty, plan.threads, on_progress)
+            left_out = None if trained is None else bound_leave_one_out(trained, model.threshold)
     else:
         found = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
-        accumulator, rows.notices = found.accumulator, found.notices
+        accumulator, rows.notices, left_out = found.accumulator, found.notices, None
     rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
@@ -156,7 +172,9 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     proved = None if accumulator.proved is None else accumulator.proved.result(numeric=model.numeric)
-    return EvaluateResult(accumulator.result(), stopwatch.seconds, stated, best, proved, notices=tuple(rows.notices))
+    return EvaluateResult(
+        accumulator.result(), stopwatch.seconds, stated, best, proved, left_out, notices=tuple(rows.notices)
+    )
 
 
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:

@@ -141,9 +141,20 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
         ),
     ] = False
 
+    leave_one_out: Annotated[
+        bool,
+        Option(
+            "For a linear model and the store it was trained on: also show between which bounds the error of predicting each row by the exact optimum "
+            "without that row lies. Six readings and some Newton steps, no refits; for losses without kinks.",
+            "output",
+        ),
+    ] = False
+
     def __post_init__(self) -> None:
         """Check the options. Raises UsageError."""
         super().__post_init__()
+        if self.leave_one_out and self.cluster is not None:
+            raise UsageError("--leave-one-out cannot be combined with --cluster", hint="leave out one of them")
         if self.best_threshold is not None and self.best_threshold.startswith("cost:"):
             from streamsvm.model.measures import parse_measure
 

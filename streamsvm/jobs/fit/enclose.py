@@ -26,6 +26,7 @@ from streamsvm.enclosure import (
     Enclosures,
     EvaluatedPoint,
     FirstReading,
+    LeaveOneOut,
     MarginRows,
     Readings,
     ReadingSums,
@@ -55,6 +56,10 @@ SAMPLE_CHUNKS = 4
 """Chunks, at most, that are read again for the rows of a sample."""
 SAMPLE_ROWS, SAMPLE_BYTES = 10_000, 32 << 20
 """Rows of a sample, and bytes of them, at most."""
+MOST_ATTEMPTS = 3
+"""Attempts to enclose the optimum by all rows: the second and third after a Newton step, if w was too far from the optimum."""
+MOST_STEPS, NEAR = 5, 1e-7
+"""Newton steps to the optimum, at most, and the length of the gradient in the metric of the Hessian that ends them."""
 TILE_BYTES = 16 << 20
 """Bytes, at most, of the rows that are converted to float64 at a time."""
 
@@ -198,14 +203,24 @@ def read_sample(store: Store, scaling: Scaling, problems: list[Problem]) -> list
 
 
 def read_all(store: Store, scaling: Scaling, problems: list[Problem], weights: list[Float64]) -> list[Enclosure]:
-    """Return the enclosure of each problem by all rows, from three readings. ``weights``: of each problem (p,)."""
+    """Return the enclosure of each problem by all rows, from three readings. ``weights``: of each problem (p,).
+
+    Where the lemma does not apply, it is tried again after a Newton step, with three readings more.
+    """
     rows = AllRows(store, scaling, problems, weights)
-    firsts = rows.read_first()
-    states = [Readings(first, problem.loss) for first, problem in zip(firsts, problems, strict=True)]
-    sums = rows.read([state.empty for state in states], lambda k, one, part, _: states[k].add(one, part))
-    closed = [state.close(one) for state, one in zip(states, sums, strict=True)]
-    sums = rows.read([state.empty for state in closed], lambda k, one, part, _: closed[k].add(one, part))
-    return [state.enclose(one) for state, one in zip(closed, sums, strict=True)]
+    firsts, found = rows.read_first(), list[Enclosure]()
+    for number in range(MOST_ATTEMPTS):
+        states = [Readings(first, problem.loss) for first, problem in zip(firsts, problems, strict=True)]
+        sums = rows.read_states(states)
+        states = [state.close(one) for state, one in zip(states, sums, strict=True)]
+        sums = rows.read_states(states)
+        found = [state.enclose(one) for state, one in zip(states, sums, strict=True)]
+        if number == MOST_ATTEMPTS - 1 or all(one.root is not None for one in found):
+            break
+        firsts, is_nearer = rows.step(firsts)
+        if not is_nearer:
+            break
+    return found
 
 
 @dataclass(slots=True)
@@ -226,6 +241,36 @@ class AllRows:
 
         starts = [partial(start_first_reading, len(w)) for w in self.weights]
         return [close_first_reading(one, w) for one, w in zip(self.read(starts, add), self.weights, strict=True)]
+
+    def step(self, firsts: list[FirstReading]) -> tuple[list[FirstReading], bool]:
+        """Return the first readings after a Newton step of each problem for which it makes the gradient smaller, and whether there is one.
+
+        ``weights`` become those of the readings.
+        """
+        self.weights = [first.newton_point() for first in firsts]
+        better = [
+            after if after.is_better_than(first) else first
+            for after, first in zip(self.read_first(), firsts, strict=True)
+        ]
+        self.weights = [first.point.weights for first in better]
+        return better, any(new is not old for new, old in zip(better, firsts, strict=True))
+
+    def approach(self) -> list[FirstReading]:
+        """Return the first readings near the optimum, after as many Newton steps as that takes, at most ``MOST_STEPS``."""
+        firsts, is_nearer = self.read_first(), True
+        for _ in range(MOST_STEPS):
+            if not is_nearer or all(first.metric is None or first.start <= NEAR for first in firsts):
+                break
+            firsts, is_nearer = self.step(firsts)
+        return firsts
+
+    def read_states(self, states: Sequence[Readings | LeaveOneOut]) -> list[ReadingSums]:
+        """Return the sums of the reading that comes next in the states of all problems."""
+
+        def add(k: int, sums: ReadingSums, rows: MarginRows, _: Float64) -> None:
+            states[k].add(sums, rows)
+
+        return self.read([state.empty for state in states], add)
 
     def read(
         self,
