@@ -145,7 +145,7 @@ class FilesOptions(RowsOptions):
         ),
     ] = None
     # None: the first rows decide
-    multiline: Annotated[bool | None, replace(MULTILINE, default="if those of the first rows do")] = None
+    multiline: Annotated[bool | None, replace(MULTILINE, default="if values in the first rows contain some")] = None
     # None: the format of the files decides
     missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP

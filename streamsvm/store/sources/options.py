@@ -1,4 +1,4 @@
-"""The options of reading sources: those of the user, and those that the program adds."""
+"""The options for reading sources: those of users, and those that the program adds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TEXT = (*SVMLIGHT, *CSV, "jsonl")
 
 
 def bad_share(text: str) -> float:
-    """Parse --max-bad, '1%' or '0.01', as a share of the lines. Raises UsageError."""
+    """Parse --max-bad, '1%' or '0.01', as a fraction of the lines. Raises UsageError."""
     try:
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
@@ -45,7 +45,7 @@ def check_charset(name: str) -> None:
 FormatName = Annotated[
     str,
     Option(
-        "Format of the files; auto looks at their first bytes and names.",
+        "Format of the files; auto recognizes it by their first bytes and names.",
         "reading",
         choices="streamsvm.store.sources:SOURCES",
         beside=("auto",),
@@ -56,14 +56,14 @@ FormatName = Annotated[
 
 HEADER = Option("CSV: the first line names the columns.", "reading", formats=CSV)
 DELIMITER = Option(
-    "CSV: the character between values.", "reading", metavar="CHAR", default="by the first line", formats=CSV
+    "CSV: the character between values.", "reading", metavar="CHAR", default="recognized in the first line", formats=CSV
 )
-MULTILINE = Option("CSV: values in quotes may hold line feeds.", "reading", formats=CSV)
+MULTILINE = Option("CSV: values in quotes may contain line feeds.", "reading", formats=CSV)
 SKIP_LINES = Option(
-    "CSV: lines above the header, or above the first row, that are no part of the table.",
+    "CSV: number of lines to skip above the header, or above the first row.",
     "reading",
     bounds=Bounds(least=0),
-    default="comment lines (#, %, |, //)",
+    default="comment lines (#, %, |, //) are skipped",
     formats=CSV,
 )
 CHARSET = Option(
@@ -74,14 +74,16 @@ CHARSET = Option(
     default="utf-8",
     formats=CSV,
 )
-COMMENT = Option("CSV: what comment lines begin with, wherever they are.", "reading", metavar="MARK", formats=CSV)
+COMMENT = Option(
+    "CSV: prefix of comment lines, which are skipped anywhere in the file.", "reading", metavar="MARK", formats=CSV
+)
 LABELS_FILE = Option(
     "Npy and idx: the file that holds the labels of the rows of all arrays, in the order of the arrays.",
     "labels",
     formats=("npy", "idx"),
 )
 ID_COLUMN = Option(
-    "Tables: the column that names the rows; predictions begin with it.",
+    "Tables: the column with the ids of the rows, which becomes the first column of predictions.",
     "columns",
     flag="id",
     metavar="COLUMN",
@@ -91,47 +93,51 @@ IGNORE_QID = Option("Svmlight: skip 'qid:' entries instead of refusing them.", "
 FEATURES_KEY = Option("HDF5 and Zarr: the name of the array (or AnnData matrix) of features.", "reading", formats=KEYED)
 LABELS_KEY = Option("HDF5 and Zarr: the name of the array of labels.", "reading", formats=KEYED)
 ALLOW_FILL = Option(
-    "HDF5 and Zarr: take chunks that were never written as full of the fill value of the array.",
+    "HDF5 and Zarr: read chunks that were never written as the fill value of the array; otherwise they are an error.",
     "faults",
     formats=KEYED,
 )
 MISSING = Option(
-    "Missing values: refuse them (error), replace them by the mean of the column or by zero, or by zero with a "
-    "column more that says so (indicator).",
+    "Missing values: refuse them (error), or replace them by the mean of the column, by zero, or by zero with an additional "
+    "column that marks them (indicator).",
     "faults",
     choices=("error", "mean", "zero", "indicator"),
 )
 MISSING_WORDS = Option(
-    "Tables: more words that stand for a missing value, beside those that are known (NA, n/a, NULL, ?, NaN, #N/A, ...; among "
-    "numbers also -, . and none).",
+    "Tables: additional words for a missing value. Known words are NA, n/a, NULL, ?, NaN, #N/A, ..., and in numeric columns also "
+    "-, . and none.",
     "faults",
     flag="na",
     metavar="WORD,...",
     formats=TABLES,
 )
 MISSING_LABEL = Option(
-    "Tables: a row without a label is an error, or is left out (skip) and counted.",
+    "Tables: rows without a label: refuse them (error), or skip and count them.",
     "faults",
     choices=("error", "skip"),
     formats=TABLES,
 )
 ON_BAD_LINE = Option(
-    "Text and tables: a line, or row, that cannot be read is an error, or is left out (skip) and listed in NAME.rejects "
-    "beside the output.",
+    "Text and tables: lines or rows that cannot be read: refuse them (error), or skip them and list them in NAME.rejects beside the "
+    "output.",
     "faults",
     choices=("error", "skip"),
     formats=(*TEXT, "parquet"),
 )
 MAX_BAD = Option(
-    "The share of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE", formats=(*TEXT, "parquet")
+    "Maximum fraction of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE", formats=(*TEXT, "parquet")
 )
 ON_DUPLICATE = Option(
-    "Svmlight: what to do with an index that occurs twice in a row.",
+    "Svmlight: an index that occurs several times in a row: refuse it (error), add the values (sum), or use the first or the last.",
     "faults",
     choices=("error", "sum", "first", "last"),
     formats=SVMLIGHT,
 )
-SORT = Option("Svmlight: sort the entries of rows that are out of order.", "faults", formats=SVMLIGHT)
+SORT = Option(
+    "Svmlight: sort the entries of rows whose indices are not ascending; otherwise they are an error.",
+    "faults",
+    formats=SVMLIGHT,
+)
 
 
 def _as_recorded(option: Option) -> Option:
@@ -141,12 +147,12 @@ def _as_recorded(option: Option) -> Option:
 
 @option_group
 class TextEndOptions(Checked):
-    """How text files may end."""
+    """The end of text files."""
 
     allow_no_final_newline: Annotated[
         bool,
         Option(
-            "Text: accept a last line without a line feed, which is what a file that was cut short looks like.",
+            "Text: accept a last line without a line feed, which usually means that the file is truncated.",
             "faults",
             formats=TEXT,
         ),
@@ -155,31 +161,31 @@ class TextEndOptions(Checked):
 
 @option_group
 class ReadOptions(TextEndOptions):
-    """How files are read into rows. A job says which of these options its format ignores (``jobs.without_effect``)."""
+    """How files are read into rows. A job prints which of these options have no effect for its format (``jobs.without_effect``)."""
 
     format: FormatName = "auto"
     label: Annotated[
         str | None,
         Option(
-            "Tables and arrays: the column that is the label, as first, last, none or by its name.",
+            "Tables and arrays: the column with the label: first, last, none, or its name.",
             "labels",
             formats=(*TABLES, *ARRAY_BYTES, *KEYED),
         ),
     ] = None
     labels: Annotated[Path | None, LABELS_FILE] = None
-    weight: Annotated[str | None, Option("Tables: the column of row weights.", "columns", formats=TABLES)] = None
+    weight: Annotated[str | None, Option("Tables: the column with the weights of rows.", "columns", formats=TABLES)] = (
+        None
+    )
     id_column: Annotated[str | None, ID_COLUMN] = None
     drop: Annotated[tuple[str, ...], Option("Tables: columns to leave out.", "columns", formats=TABLES)] = ()
     categorical: Annotated[
         tuple[str, ...],
-        Option(
-            "Tables: columns to encode one-hot; '*' stands for every column that holds text.", "columns", formats=TABLES
-        ),
+        Option("Tables: columns to encode one-hot; '*' means every text column.", "columns", formats=TABLES),
     ] = ()
     calendar: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: columns of points in time, to encode as month, day of the week and hour, each one-hot.",
+            "Tables: columns of dates or times to encode as month, day of the week and hour, each one-hot.",
             "columns",
             formats=TABLES,
         ),
@@ -187,7 +193,7 @@ class ReadOptions(TextEndOptions):
     hash_bits: Annotated[
         int | None,
         Option(
-            "Tables: hash every column of text into 2^N columns together, with a sign, instead of one column a value.",
+            "Tables: hash the values of all text columns into 2^N common columns, with signs, instead of a column for each value.",
             "columns",
             bounds=Bounds(least=1, most=26),
             flag="hash",
@@ -197,7 +203,7 @@ class ReadOptions(TextEndOptions):
     columns_as: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: what columns hold, NAME=KIND,... with the kinds number, amount (money, percent, thousands), "
+            "Tables: kinds of columns, NAME=KIND,... with the kinds number, amount (money, percent, thousands), "
             "decimal-comma (1.234,56), boolean, date, epoch (seconds since 1970), category, hash, words, chars:2-4 (text), "
             "vector (a list of numbers) and drop.",
             "columns",
@@ -209,8 +215,8 @@ class ReadOptions(TextEndOptions):
     text: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: columns of text, NAME=words,... or NAME=chars:2-4 (runs of 2 to 4 characters), hashed into columns of "
-            "their own and weighted by how often and how rare (sublinear tf-idf).",
+            "Tables: text columns to encode by their words, NAME=words,... or by sequences of 2 to 4 characters, NAME=chars:2-4; hashed "
+            "into separate columns, with sublinear tf-idf weights.",
             "columns",
             metavar="NAME=words|chars:2-4,...",
             formats=TABLES,
@@ -219,7 +225,7 @@ class ReadOptions(TextEndOptions):
     text_bits: Annotated[
         int,
         Option(
-            "Tables: each column of text becomes 2^N columns.",
+            "Tables: each text column of --text becomes 2^N columns.",
             "columns",
             bounds=Bounds(least=1, most=26),
             formats=TABLES,
@@ -228,7 +234,7 @@ class ReadOptions(TextEndOptions):
     cross: Annotated[
         tuple[str, ...],
         Option(
-            "Tables: columns whose values count together, A*B,...: one-hot or hashed.",
+            "Tables: columns whose combinations of values are encoded, one-hot or hashed: A*B,...",
             "columns",
             metavar="A*B,...",
             formats=TABLES,
@@ -237,7 +243,7 @@ class ReadOptions(TextEndOptions):
     min_count: Annotated[
         int,
         Option(
-            "Tables: values of a category that fewer rows have share a column, with those that are new later.",
+            "Tables: values of a category that occur in fewer rows share one column, as do values that first occur in later data.",
             "columns",
             bounds=Bounds(least=1),
             formats=TABLES,
@@ -252,10 +258,10 @@ class ReadOptions(TextEndOptions):
     index_base: Annotated[
         int | None,
         Option(
-            "Svmlight: the index of the first column, 0 or 1.",
+            "Svmlight: the smallest index, 0 or 1.",
             "reading",
             bounds=Bounds(least=0, most=1),
-            default="by the first block",
+            default="recognized in the first block",
             formats=SVMLIGHT,
         ),
     ] = None
@@ -270,7 +276,7 @@ class ReadOptions(TextEndOptions):
         ),
     ] = None
     ignore_qid: Annotated[bool, IGNORE_QID] = False
-    text_labels: Annotated[bool, Option("Svmlight: labels are words.", "labels", formats=SVMLIGHT)] = False
+    text_labels: Annotated[bool, Option("Svmlight: labels are text, not numbers.", "labels", formats=SVMLIGHT)] = False
     features_key: Annotated[str, FEATURES_KEY] = "X"
     labels_key: Annotated[str, LABELS_KEY] = "y"
     allow_fill: Annotated[bool, ALLOW_FILL] = False
@@ -294,11 +300,11 @@ class ReadOptions(TextEndOptions):
 
 @option_group
 class NewRowOptions(TextEndOptions):
-    """How files are read that a model is applied to; what is not stated is as recorded in the model."""
+    """How files are read to which a model is applied; other options are as recorded in the model."""
 
     label: Annotated[
         str | None,
-        Option("The column of the files that is the label, or 'none'.", "labels", default="as recorded in the model"),
+        Option("The column with the label, or 'none'.", "labels", default="as recorded in the model"),
     ] = None
     format: FormatName = "auto"
     labels: Annotated[Path | None, LABELS_FILE] = None
