@@ -203,11 +203,13 @@ def test_config_settings_out_of_range_are_refused_by_name(
     table: str, name: str, settings: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=re.escape(said)):
-        checks.build(load(table)[name], settings, name)
+        checks.build_from_settings(load(table)[name], settings, name)
 
 
 def test_config_settings_are_written_like_options() -> None:
-    made = checks.build(load("streamsvm.solvers:SOLVERS")["fw"], {"cache": "1MiB", "iterations": 1e4}, "fw")
+    made = checks.build_from_settings(
+        load("streamsvm.solvers:SOLVERS")["fw"], {"cache": "1MiB", "iterations": 1e4}, "fw"
+    )
     assert (made.cache, made.iterations) == (1 << 20, 10_000)
 
 

@@ -347,7 +347,7 @@ def describe_type(field: Field) -> str:
     if field.option.unit is not None:
         names = [UNIT_TYPES[field.option.unit]]
     else:
-        names = [text for kind in field.kinds for text in _type_names(Path if kind is str and field.is_place else kind)]
+        names = [text for kind in field.kinds for text in _type_names(Path if kind is str and field.is_path else kind)]
     if field.default is None:
         names.append("None")
     text = " | ".join(dict.fromkeys(part for name in names for part in name.split(" | ")))

@@ -63,7 +63,7 @@ class FieldType(click.ParamType[Any]):
         """Return the choices that begin with ``incomplete``, of a list with its last item; files for a path."""
         from click.shell_completion import CompletionItem
 
-        if self.field.is_place:
+        if self.field.is_path:
             return [CompletionItem(incomplete, type="file")]
         before, comma, last = incomplete.rpartition(",") if self.field.is_list else ("", "", incomplete)
         return [CompletionItem(before + comma + word) for word in self.field.choices() if word.startswith(last)]

@@ -10,7 +10,7 @@ heavy, so that ``--help`` is fast.
 
 Values are parsed from text or TOML (``parse``, ``parse_toml``): 512MiB, 1h, 5e6, a,b and a=2,b=1. Values from a command line, a job file
 and a Python call pass the same checks: a job checks its fields when it is created (``Checked``); a solver, loss or kernel is created from
-its settings by ``build``, which checks them.
+its settings by ``build_from_settings``, which checks them.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GROUPS = {
     "reading": "Reading",
     "labels": "Labels",
     "columns": "Columns",
-    "faults": "What is not in order",
+    "faults": "Faults in the data",
     "memory": "Memory",
     "cluster": "Cluster",
     "output": "Output",
@@ -169,7 +169,7 @@ class Field:
         return self.kinds == (bool,)
 
     @property
-    def is_place(self) -> bool:
+    def is_path(self) -> bool:
         """Whether a text value is a path."""
         return (not self.option.group and not self.option.choices) or self.metavar in PATH_METAVARS
 
@@ -399,7 +399,7 @@ class Checked:
 
 def check_value(field: Field, value: OptionValue, name: str) -> None:
     """Raise UsageError for a value that the declaration does not allow; ``name`` is how the message calls the field."""
-    if field.is_place:
+    if field.is_path:
         for part in value if isinstance(value, tuple | list) else (value,):
             refuse_url(part)
     if isinstance(value, str):
@@ -439,7 +439,7 @@ def _check_number(field: Field, number: OptionValue, name: str) -> None:
         raise UsageError(f"{name} cannot be {number}", hint=f"give {noun}{unit}: {bounds.describe()}")
 
 
-def build(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
+def build_from_settings(kind: Any, options: JsonMapping, what: str, **fixed: Any) -> Any:
     """Create a solver, loss, kernel or generator of class ``kind`` from its settings by name (``--set``).
 
     ``what``: its name in errors. ``fixed``: fields that are not settings, set by the program. Raises UsageError for an unknown

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm.aliases import ByName, JsonObject
-from streamsvm.config.options import build
+from streamsvm.config.options import build_from_settings
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
@@ -74,7 +74,7 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
         raise UsageError(
             f"'{job.name}' generates stores, and no CSV files", hint=f"name the output NAME.zarr; CSV files: {made}"
         )
-    generator: FileGenerator = build(
+    generator: FileGenerator = build_from_settings(
         FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
     )
     header = (",".join(generator.header) + "\n").encode()
@@ -107,7 +107,7 @@ def _generator(job: SynthJob) -> Generator:
     if job.columns is not None:
         settings["columns"] = job.columns
     what = f"generator '{job.name}'"
-    found: Generator = build(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
+    found: Generator = build_from_settings(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
     return found
 
 

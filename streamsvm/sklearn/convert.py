@@ -45,7 +45,7 @@ MISSING = ""
 EPOCHS = {"month": "datetime64[M]", "weekday": "datetime64[D]", "hour": "datetime64[h]"}
 """The numpy unit, counted from 1970, for each part of the calendar."""
 FIRST_CODES = {"month": 0, "weekday": 3, "hour": 0}
-"""The code of the unit 0: 1970 began in January, on a Thursday, at midnight."""
+"""The code of the first unit of 1970: January (0), Thursday (3), and the hour after midnight (0)."""
 MAX_SECONDS = 1e12
 """A bound on all times in seconds since 1970; numpy converts a missing time to a number below minus this one."""
 
@@ -70,21 +70,21 @@ def convert_model(model: Model) -> Any:
             stacklevel=4,
         )
     table = raw_table(model)
-    order, before = np.arange(model.columns), list[tuple[str, Any]]()
+    order, first_steps = np.arange(model.columns), list[tuple[str, Any]]()
     if table is not None and "schema" in (model.provenance.get("encoding") or {}):
         columns, order = make_columns(table, dense=model.expansion is not None)
-        before = [("columns", columns)]
+        first_steps = [("columns", columns)]
     if model.expansion is None:
         last = _make_linear(model, model.coef[:, order], logistic=logistic)
-        return Pipeline([*before, ("linear", last)]) if before else last
+        return Pipeline([*first_steps, ("linear", last)]) if first_steps else last
     expansion = model.expansion
     factor = expansion.parameters["scale"] if expansion.kernel == "linear" else 1.0
     kernel = _make_kernel(expansion, factor * model.weights[:, :-1], order)
     linear = _make_linear(model, np.eye(len(model.weights)), logistic=logistic)
     scaler = _make_scaler(model, expansion, order)
-    if not before and scaler != "passthrough":
-        before = [("float64", _make_widening(expansion.columns))]
-    return Pipeline([*before, ("scale", scaler), ("kernel", kernel), ("linear", linear)])
+    if not first_steps and scaler != "passthrough":
+        first_steps = [("float64", _make_widening(expansion.columns))]
+    return Pipeline([*first_steps, ("scale", scaler), ("kernel", kernel), ("linear", linear)])
 
 
 def _make_linear(model: Model, weights: Float64, *, logistic: bool) -> Any:
@@ -102,9 +102,9 @@ def _make_linear(model: Model, weights: Float64, *, logistic: bool) -> Any:
 
 def _make_widening(columns: int) -> FunctionTransformer:
     """Return a step that converts rows to float64, because a scaler subtracts means from float32 rows in float32, which loses precision."""
-    found = FunctionTransformer(check_array, kw_args={"accept_sparse": True, "dtype": np.float64})
-    found.n_features_in_ = columns
-    return found
+    step = FunctionTransformer(check_array, kw_args={"accept_sparse": True, "dtype": np.float64})
+    step.n_features_in_ = columns
+    return step
 
 
 def _make_scaler(model: Model, expansion: Expansion, order: Int64) -> StandardScaler | str:
@@ -122,10 +122,10 @@ def _make_scaler(model: Model, expansion: Expansion, order: Int64) -> StandardSc
 
 def _fit_scaler(mean: Float64, scale: Float64 | None) -> StandardScaler:
     """Return a fitted StandardScaler with these means (d,) and scales (d,)."""
-    found = StandardScaler(with_mean=bool(mean.any()), with_std=scale is not None)
+    scaler = StandardScaler(with_mean=bool(mean.any()), with_std=scale is not None)
     fitted = {"mean_": mean, "scale_": scale, "var_": None if scale is None else np.square(scale)}
-    vars(found).update(fitted, n_features_in_=len(mean), n_samples_seen_=0)
-    return found
+    vars(scaler).update(fitted, n_features_in_=len(mean), n_samples_seen_=0)
+    return scaler
 
 
 def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystroem:
@@ -138,10 +138,10 @@ def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystro
         values = points.values.astype(np.float64)
     values = values[:, order]
     given = {name: expansion.parameters[name] for name in ARGUMENTS.get(expansion.kernel, ("gamma",))}
-    found = Nystroem(expansion.kernel, **given, n_components=len(weights))
+    step = Nystroem(expansion.kernel, **given, n_components=len(weights))
     fitted = {"components_": values, "normalization_": weights, "component_indices_": np.arange(values.shape[0])}
-    vars(found).update(fitted, n_features_in_=expansion.columns, _n_features_out=len(weights))
-    return found
+    vars(step).update(fitted, n_features_in_=expansion.columns, _n_features_out=len(weights))
+    return step
 
 
 # -- the columns of a table --------------------------------------------------------------------------------------------
@@ -172,8 +172,8 @@ def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, In
             names = list(column.parts) or column.name
             transformers.append((f"{column.name}: {column.kind}", _freeze(reader.read_codes(column)), names))
             order.append(first + np.arange(column.width))
-    found = ColumnTransformer(transformers, **({"sparse_threshold": 0} if dense else {}))
-    return found.fit(example), np.concatenate(order)
+    encoder = ColumnTransformer(transformers, **({"sparse_threshold": 0} if dense else {}))
+    return encoder.fit(example), np.concatenate(order)
 
 
 def _freeze(fitted: Pipeline) -> Any:
@@ -199,9 +199,10 @@ def _make_filling(table: RawTable, places: Int64) -> list[tuple[str, SimpleImput
     if table.filling is None:
         return []
     values = table.filling[places] + table.offsets[places]
-    gaps = np.where(np.isin(places, table.indicators), np.nan, values)
+    # fitted to two rows, the second of which has a missing value in every column with an indicator
+    row_with_missing = np.where(np.isin(places, table.indicators), np.nan, values)
     filling = SimpleImputer(add_indicator=bool(len(table.indicators)), keep_empty_features=True)
-    return [("fill", filling.fit(np.stack([values, gaps])))]
+    return [("fill", filling.fit(np.stack([values, row_with_missing])))]
 
 
 class ColumnReader:
@@ -217,7 +218,7 @@ class ColumnReader:
             return make_pipeline(*self._read_times(column, "datetime64[s]"), *_as_column(), years)
         steps = []
         if column.kind != NUMBER or self._table.words.added:
-            steps = [*_read_texts(), *self._remove_words(), *_read_written(column)]
+            steps = [*_read_texts(), *self._remove_words(), *_write_as_numbers(column)]
         steps.append(_call(self._pd.to_numeric))
         if self._table.words.values:
             steps.append(_method("replace", list(self._table.words.values), np.nan))
@@ -229,9 +230,9 @@ class ColumnReader:
             start, count = FIRST_CODES[column.kind], column.width
             codes = [float((unit + start) % count) for unit in range(count)]
             remainder = _call(np.interp, xp=[float(unit) for unit in range(count)], fp=codes, period=float(count))
-            found = OneHotEncoder(categories=[np.arange(float(count))], handle_unknown="ignore")
+            encoder = OneHotEncoder(categories=[np.arange(float(count))], handle_unknown="ignore")
             times = self._read_times(column, EPOCHS[column.kind])
-            return make_pipeline(*times, remainder, *_as_column(), found.fit(np.zeros((1, 1))))
+            return make_pipeline(*times, remainder, *_as_column(), encoder.fit(np.zeros((1, 1))))
         values, cross = list(known_values(column)), bool(column.parts)
         steps = _read_texts()
         if cross:
@@ -300,8 +301,8 @@ def _read_texts() -> list[FunctionTransformer]:
     return [_method("astype", "string"), _method("fillna", MISSING), _method("astype", "O")]
 
 
-def _read_written(column: Column) -> list[FunctionTransformer]:
-    """Return the steps from text to text of numbers: for amounts, and for yes and no as 1 and 0."""
+def _write_as_numbers(column: Column) -> list[FunctionTransformer]:
+    """Return the steps that convert text to text of numbers: for amounts, and for yes and no as 1 and 0."""
     if column.kind == BOOLEAN:
         spellings = [("|".join(words), by) for words, by in ((TRUE, "1"), (FALSE, "0"))]
         return [step for words, by in spellings for step in _replace(rf"(?i)^\s*(?:{words}|{by}\.0)\s*$", by)]
@@ -321,7 +322,10 @@ def _make_encoder(values: list[str], other: bool) -> OneHotEncoder | Pipeline:
     """Return the one-hot encoder of a category with these values; ``other``: unknown values have a column of their own, the last."""
     if not other:
         return OneHotEncoder(categories=[values], handle_unknown="ignore").fit(np.array([values[:1]], object))
+    # fitted to rows in which OTHER occurs once, so that it is infrequent, and unknown values get its column
     counted = np.array([*values, MISSING] * 2 + [OTHER], object)[:, np.newaxis]
-    found = OneHotEncoder(categories=[[*values, MISSING, OTHER]], handle_unknown="infrequent_if_exist", min_frequency=2)
+    encoder = OneHotEncoder(
+        categories=[[*values, MISSING, OTHER]], handle_unknown="infrequent_if_exist", min_frequency=2
+    )
     without_missing = ColumnTransformer([("known", "passthrough", [*range(len(values)), len(values) + 1])])
-    return make_pipeline(found, without_missing).fit(counted)
+    return make_pipeline(encoder, without_missing).fit(counted)

@@ -86,10 +86,12 @@ def assign_folds(cv: Any, X: Any, y: Array) -> Int32:
     fold = np.full(len(y), -1, np.int32)
     for number, (train, test) in enumerate(check_cv(cv, y, classifier=True).split(X, y)):
         if (fold[test] >= 0).any() or len(train) + len(test) != len(y):
-            raise ValueError("cv must judge every row once, by a model of all others, as StratifiedKFold does")
+            raise ValueError(
+                "cv must have every row in one test set, with all other rows in its training set, as StratifiedKFold does"
+            )
         fold[test] = number
     if (fold < 0).any():
-        raise ValueError("cv must judge every row once: some are in no test set")
+        raise ValueError("cv must have every row in one test set: some rows are in none")
     return fold
 
 
@@ -103,7 +105,7 @@ SCORING = {
     "neg_brier_score": "brier",
 }
 """The metrics by their names in scikit-learn."""
-DEFAULT_COSTS = (0.01, 0.1, 1.0, 10.0, 100.0)
+DEFAULT_CS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
 @estimator
@@ -150,7 +152,7 @@ class StreamSVCCV(StreamClassifier):
     (4, 2)
     """
 
-    Cs: Sequence[float] = own(default=DEFAULT_COSTS, kw_only=False)
+    Cs: Sequence[float] = own(default=DEFAULT_CS, kw_only=False)
     C: Sequence[float] | None = own(default=None, synonym_of="Cs")
     cv: Any = own(default=5)
     folds: int | None = own(default=None, synonym_of="cv")

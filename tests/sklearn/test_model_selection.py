@@ -144,7 +144,7 @@ def test_model_selection_splits_of_scikit_learn_are_those_the_errors_are_of() ->
     found = StreamSVCCV(COSTS, cv=folds, tolerance=1e-7).fit(X, Y)
     expected = [cross_val_score(StreamSVC(C, tolerance=1e-7), X, Y, cv=folds) for C in COSTS]
     assert np.allclose(found.scores_.T, expected, atol=1e-12)
-    with pytest.raises(ValueError, match="judge every row once"):
+    with pytest.raises(ValueError, match="every row in one test set"):
         StreamSVCCV(COSTS, cv=ShuffleSplit(3, random_state=0)).fit(X, Y)
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm.aliases import Array, JsonObject, RowRecord
-from streamsvm.config.options import build
+from streamsvm.config.options import build_from_settings
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import AHEAD
 from streamsvm.errors import DataError, MissingError, UsageError
@@ -328,7 +328,7 @@ def _seconds(action: Callable[[], object]) -> float:
 def build_kernel(name: str, options: dict[str, float], gamma: str, store: Store, inner: Raw | Standardized) -> Kernel:
     """Return the kernel with its width resolved from the store's statistics. Raises UsageError."""
     kind = KERNELS[name]
-    kernel: Kernel = build(kind, options, f"kernel '{name}'")
+    kernel: Kernel = build_from_settings(kind, options, f"kernel '{name}'")
     degree = options.get("degree", 1.0)
     if degree != int(degree):
         raise UsageError(f"a degree of {degree} is not a whole number", hint="for example degree=3")

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.config.options import build, field_values
+from streamsvm.config.options import build_from_settings, field_values
 from streamsvm.config.units import mib, percent
 from streamsvm.enclosure import MOST_COMPONENTS, MOST_ROOT_BYTES, has_enclosure
 from streamsvm.engine.fit_state import Training
@@ -264,7 +264,7 @@ def ineffective_settings(job: FitJob, plan: Plan) -> list[str]:
 def _ineffective_solver_settings(job: FitJob, plan: Plan) -> list[str]:
     """Return a line for each reason why settings of the solver had no effect, with these settings."""
     kind = SOLVERS[plan.solver_name]
-    solver: AnySolver = build(kind, solver_settings(job), f"solver '{plan.solver_name}'")
+    solver: AnySolver = build_from_settings(kind, solver_settings(job), f"solver '{plan.solver_name}'")
     values, defaults = field_values(solver, job.options), field_values(kind(), job.options)
     given = [name for name in job.options if values[name] != defaults[name]]
     by_reason = {

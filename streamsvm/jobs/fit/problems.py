@@ -32,7 +32,7 @@ from itertools import combinations
 
 import numpy as np
 
-from streamsvm.config.options import build
+from streamsvm.config.options import build_from_settings
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs.common_options import CRAMMER_SINGER, NU, OVO, SOFTMAX
@@ -62,7 +62,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     """Return the problems, ordered by C and then by class, and the class names. Raises UsageError, DataError."""
     if job.one_class:
         return [_build_one_class(job, layout, C) for C in resolve_costs(job, layout.rows)], _name_outcomes(job, layout)
-    loss = build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
+    loss = build_from_settings(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     _check_task(job, loss, layout)
     _check_nu(job, layout)
     if uses_nu_for_classes(job):
@@ -164,7 +164,7 @@ def _build_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative
 def _build_one_class(job: FitJob, layout: Layout, C: float) -> Problem:
     """Return a one-class problem. Raises UsageError."""
     nu = effective_nu(job)
-    loss = CORNER if nu is not None else build(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
+    loss = CORNER if nu is not None else build_from_settings(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
     if nu is None and not math.isfinite(threshold(loss)):
         raise UsageError(f"--one-class needs a loss with a margin, and '{job.loss}' has none", hint="--nu 0.1")
     weights = () if job.positive is None else tuple(float(name == job.positive) for name in layout.classes)

@@ -24,7 +24,7 @@ from dataclasses import replace
 from itertools import combinations
 
 from streamsvm.aliases import ByName
-from streamsvm.config.options import build
+from streamsvm.config.options import build_from_settings
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
@@ -169,7 +169,7 @@ def _pair_bytes(problem: Problem, layout: Layout, *, sample: bool) -> int:
 
 def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
     """Return the solver with its settings, adapted to the problem. Raises UsageError if it cannot solve the problem."""
-    solver = check_solver(build(SOLVERS[name], solver_settings(job), f"solver '{name}'"), name)
+    solver = check_solver(build_from_settings(SOLVERS[name], solver_settings(job), f"solver '{name}'"), name)
     for part, instead in ((problem.kind, ""), (problem.regularizer, problem.regularizer.instead)):
         adapted = part.adapt(solver)
         if adapted is None:
