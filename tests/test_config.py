@@ -206,6 +206,17 @@ def test_config_settings_out_of_range_are_refused_by_name(
         checks.build_from_settings(load(table)[name], settings, name)
 
 
+def test_config_range_stands_for_numbers_with_equal_ratios(tmp_path: Path) -> None:
+    """On the command line, in job files, and to the six digits by which a model is named."""
+    C = {field.name: field for field in checks.options_of(FitJob)}["C"]
+    assert checks.parse(C, "1e-3:1e3:7") == (0.001, 0.01, 0.1, 1.0, 10.0, 100.0, 1000.0)
+    assert checks.parse(C, "1:2:3,5") == (1.0, 1.41421, 2.0, 5.0)
+    assert checks.parse_toml(C, "1:4:3") == (1.0, 2.0, 4.0)
+    for wrong in ("0:1:3", "1:2:1", "1:inf:3", "1:2:x"):
+        with pytest.raises(UsageError, match="is not A:B:N"):
+            checks.parse(C, wrong)
+
+
 def test_config_settings_are_written_like_options() -> None:
     made = checks.build_from_settings(
         load("streamsvm.solvers:SOLVERS")["fw"], {"cache": "1MiB", "iterations": 1e4}, "fw"

@@ -268,6 +268,8 @@ def _kinds(annotation: Kind) -> tuple[Kind, ...]:
     return tuple(kind for kind in alternatives if kind is not types.NoneType)
 
 
+RANGE_COLONS = 2
+"""Number of colons in 'A:B:N', a range of numbers."""
 NUMBER_PARSERS = {int: parse_count, float: parse_number}
 
 
@@ -286,7 +288,7 @@ def parse(field: Field, text: str) -> OptionValue:
 
 def parse_toml(field: Field, value: OptionValue) -> OptionValue:
     """Convert a TOML value to the type of its field: sizes and durations from text, counts from numbers such as 5e6. Raises UsageError."""
-    if isinstance(value, str) and field.option.unit is not None:
+    if isinstance(value, str) and (field.option.unit is not None or _is_range(field, value)):
         return parse(field, value)
     if isinstance(value, int | float) and field.option.unit is Quantity.BYTES:
         return parse(field, str(value))
@@ -315,11 +317,39 @@ def parse_named_numbers(field: Field, value: OptionValue) -> OptionValue:
 
 
 def _parse_list(field: Field, text: str) -> OptionValue:
+    """Parse values between commas; in a list of numbers, A:B:N stands for N numbers from A to B (``parse_range``)."""
     parts = [part.strip() for part in text.split(",")]
-    if not field.only_list and len(parts) == 1:
+    inner = _kinds_of_items(field)
+    ranges = [_is_range(field, part) for part in parts]
+    if not field.only_list and len(parts) == 1 and not ranges[0]:
         return _parse_scalar(field.kinds, text)
-    inner = [kind for listed in field.kinds if typing.get_origin(listed) is tuple for kind in _parts_of(listed)]
-    return tuple(_parse_scalar(tuple(inner), part) for part in parts if part)
+    values: list[OptionValue] = []
+    for part, is_range in zip(parts, ranges, strict=True):
+        if part:
+            values += parse_range(part) if is_range else [_parse_scalar(tuple(inner), part)]
+    return tuple(values)
+
+
+def _kinds_of_items(field: Field) -> list[Kind]:
+    """Return the types of the items of a list."""
+    return [kind for listed in field.kinds if typing.get_origin(listed) is tuple for kind in _parts_of(listed)]
+
+
+def _is_range(field: Field, text: str) -> bool:
+    """Return whether text is meant as a range of numbers, A:B:N, for a list of numbers."""
+    return text.count(":") == RANGE_COLONS and float in _kinds_of_items(field)
+
+
+def parse_range(text: str) -> list[float]:
+    """Return the N numbers of 'A:B:N' from A to B with equal ratios, rounded to six digits. Raises UsageError."""
+    first, last, count = text.split(":")
+    low, high = parse_number(first), parse_number(last)
+    steps = int(count) - 1 if count.strip().isdigit() else 0
+    if not (0.0 < low < math.inf and 0.0 < high < math.inf and steps >= 1):
+        raise UsageError(
+            f"'{text}' is not A:B:N", hint="two numbers above 0, and how many to take from one to the other: 1e-3:1e3:7"
+        )
+    return [float(f"{low * (high / low) ** (k / steps):.6g}") for k in range(steps + 1)]
 
 
 def _parts_of(listed: Kind) -> tuple[Kind, ...]:

@@ -173,6 +173,7 @@ SCORES = (
     "log_loss",
     "brier",
     "cost:fp=X,fn=Y",
+    "top_5_error",
     "rmse",
     "mae",
     "r2",

@@ -39,6 +39,7 @@ from streamsvm.rows import Float64, Int32
 SORTING = 64
 """Bytes per row while the decision values of one model are sorted and summed: order, values, sums of both classes."""
 LABELS, RANKS, PROBABILITIES, NUMBERS = "labels", "order of decision values", "probabilities", "numbers"
+LARGEST = "largest decision values"
 """What a measure is computed from (``Measure.needs``)."""
 NO_BETTER = 0.99
 """A model whose error is at least this fraction of the error of always predicting the most frequent class is no better
@@ -47,6 +48,8 @@ UNBALANCED_SHARE = 0.75
 """From this share of the most frequent class on, the error of a model can be small although it never finds the rest."""
 BETTER_COLUMNS = "Its columns may say little about the label; of a linear model, --kernel rbf may find what it cannot"
 """What to do where classes are balanced and a model is no better than none."""
+TOP = 5
+"""Number of classes with the largest decision values among which ``top_5_error`` looks for that of the row."""
 COST = "cost"
 COST_FORM = "cost:fp=X,fn=Y"
 """The form in which users write the costs of the two kinds of error."""
@@ -63,7 +66,7 @@ class Measure:
     title: str
     """The name in tables and messages."""
     needs: str
-    """What it is computed from: ``LABELS``, ``RANKS``, ``PROBABILITIES`` or ``NUMBERS``."""
+    """What it is computed from: ``LABELS``, ``RANKS``, ``LARGEST``, ``PROBABILITIES`` or ``NUMBERS``."""
     higher_is_better: bool = False
     percent: bool = False
     """Whether its values are fractions, shown in percent."""
@@ -115,6 +118,7 @@ MEASURES: dict[str, Measure] = {
         Measure("log_loss", "log loss", PROBABILITIES),
         Measure("brier", "Brier score", PROBABILITIES),
         Measure(COST_FORM, "mean cost", LABELS),
+        Measure("top_5_error", "top-5 error", LARGEST, percent=True),
         Measure("rmse", "RMSE", NUMBERS),
         Measure("mae", "MAE", NUMBERS),
         Measure("r2", "R2", NUMBERS, higher_is_better=True),
@@ -229,7 +233,7 @@ def choose_measure(text: str | None, task: PredictionTask, option: str = "--scor
     return measure
 
 
-def _refusal(measure: Measure, task: PredictionTask) -> str | None:
+def _refusal(measure: Measure, task: PredictionTask) -> str | None:  # noqa: PLR0911 (a return for each reason)
     """Return the reason why a measure does not suit the task; None if it does."""
     if not task.outcomes:
         return None if measure.needs == NUMBERS else "it is a measure for classes, and this model predicts numbers"
@@ -239,6 +243,8 @@ def _refusal(measure: Measure, task: PredictionTask) -> str | None:
         return "it needs probabilities, which only --loss logistic has before the fit is over"
     if measure.needs == RANKS and task.pairs:
         return "it needs an order of the rows, and one-vs-one models have votes but no decision value to order rows by"
+    if measure.needs == LARGEST and (task.outcomes <= TOP or task.pairs):
+        return f"it is for models with a decision value for each of more than {TOP} classes"
     if measure.kind == COST and task.outcomes != 2:
         return f"false positives are defined for two classes, and there are {task.outcomes}"
     return None
@@ -386,6 +392,8 @@ class MeasureCounts:
             return
         if self.measure.needs == NUMBERS:
             self.sums[model].append(_sum_numbers(decision[:, 0], truth))
+        elif self.measure.needs == LARGEST:
+            self.sums[model].append(_sum_misses(decision, truth))
         elif self.measure.needs == RANKS:
             self.pieces[model].append((decision, truth))
         elif self.measure.needs == PROBABILITIES:
@@ -433,6 +441,9 @@ class MeasureCounts:
         if self.measure.needs == PROBABILITIES:
             rows, losses, squares = (math.fsum(part) for part in zip(*self.sums[model], strict=True))
             return (losses if self.measure.kind == "log_loss" else squares) / max(rows, 1.0)
+        if self.measure.needs == LARGEST:
+            rows, misses = (math.fsum(part) for part in zip(*self.sums[model], strict=True))
+            return misses / max(rows, 1.0)
         if self.measure.needs == RANKS:
             return self._score_ranks(self.pieces[model])
         return self._score_labels(self.labels[model])
@@ -505,6 +516,16 @@ def _score_numbers(measure: Measure, sums: Sequence[tuple[float, ...]]) -> float
     if not spread:  # as in scikit-learn
         return 0.0 if squares else 1.0
     return 1.0 - squares / spread
+
+
+def _sum_misses(decision: Float64, truth: Int32) -> tuple[float, ...]:
+    """Return the number of rows of a chunk, and of those with TOP classes or more above their own; a row of an unknown label is
+    one of these.
+    """
+    known = (truth >= 0) & (truth < decision.shape[1])
+    f = decision[known]
+    above = (f > f[np.arange(len(f)), truth[known]][:, None]).sum(axis=1)
+    return len(truth), len(truth) - int((above < TOP).sum())
 
 
 def _sum_probabilities(p: Float64, truth: Int32) -> tuple[float, ...]:

@@ -93,6 +93,8 @@ MAX_TRIALS = 20
 """Maximum number of steps in a row that are not accepted, before the history is dropped; twice in a row: the end."""
 MAX_BASIS = 4096
 """Largest number of components for which X'X is summed and factorized."""
+KEPT_VECTORS, TEMPORARY_VECTORS = 7, 8
+"""Number of vectors of weights that a problem keeps besides its steps, and of those in memory while a pass is closed for one."""
 TILE_ARRAYS = 4
 """Number of float64 arrays of the decision values of a tile."""
 BASIS_MATRICES = 6
@@ -250,7 +252,7 @@ class LBFGS(Solver[LBFGSState]):
         """
         p = problem.columns + 1
         matrix = 8 * p * p if p <= MAX_BASIS else 8 * p
-        vectors = 2 * (self.steps_kept(problem) + 1) + 10
+        vectors = 2 * self.steps_kept(problem) + KEPT_VECTORS
         threads = threading.threads()
         rows = threads * (8 * min(ROWS_PER_PRODUCT, layout.largest_chunk) * p + 48 * layout.largest_chunk)
         gram = operators.gram_bytes(p, entry=layout.entry_bytes) if p <= MAX_BASIS else 0
@@ -258,7 +260,7 @@ class LBFGS(Solver[LBFGSState]):
             fixed=8 * vectors * problem.components,
             per_block_row=8,
             per_part=8 * problem.components,
-            shared=BASIS_MATRICES * matrix + threads * gram + rows,
+            shared=BASIS_MATRICES * matrix + threads * gram + rows + TEMPORARY_VECTORS * 8 * problem.components,
             shared_per_part=matrix,
         )
 

@@ -91,6 +91,15 @@ def test_measures_of_several_classes_are_means_over_classes() -> None:
         assert counted(name, SEVERAL, f, truth) == pytest.approx(value, abs=1e-12), name
 
 
+def test_measures_of_the_five_largest_values_are_those_of_scikit_learn() -> None:
+    rng = np.random.default_rng(6)
+    f, truth = rng.normal(size=(200, 8)), rng.integers(0, 8, 200).astype(np.int32)
+    found = counted("top_5_error", PredictionTask(8), f, truth)
+    assert found == pytest.approx(1 - reference.top_k_accuracy_score(truth, f, k=5), abs=1e-12)
+    with pytest.raises(UsageError, match="more than 5 classes"):
+        choose_measure("top_5_error", PredictionTask(5))
+
+
 def test_measures_of_numbers_are_those_of_scikit_learn() -> None:
     rng = np.random.default_rng(4)
     t = rng.normal(size=70) + 1e6

@@ -137,6 +137,26 @@ def test_softmax_refuses_what_it_is_not_for(tmp_path: Path, more: dict[str, Any]
         fitted(store_at(tmp_path / "s", X, codes, None, classes), tmp_path / "m", **more)
 
 
+def test_softmax_values_of_C_share_passes_and_are_what_each_is_alone(tmp_path: Path) -> None:
+    X, codes, _, _, classes = drawn(3)
+    store, held_out = (
+        store_at(tmp_path / "s", X, codes, None, classes),
+        store_at(tmp_path / "v", X[::3], codes[::3], None, classes),
+    )
+    grid = (0.001, 0.1, 10.0)
+    found = fitted(store, tmp_path / "m", C=grid)
+    alone = {C: fitted(store, tmp_path / "n", C=C) for C in grid}
+    assert found.passes == max(one.passes for one in alone.values())
+    for C in grid:
+        assert np.array_equal(found.models[C].weights, alone[C].model.weights)
+    scored = fitted(store, tmp_path / "m", C=grid, validation=held_out, score="log_loss")
+    scores = {
+        C: fitted(store, tmp_path / "n", C=C, validation=held_out, score="log_loss").model.provenance for C in grid
+    }
+    best = min(grid, key=lambda C: scores[C]["validation"]["score"])
+    assert scored.model.provenance["validation"]["C"] == best
+
+
 def test_softmax_takes_class_weights_scaling_a_path_of_C_and_a_start(tmp_path: Path) -> None:
     """Class weights are taken back in probabilities, all C are fitted in the same passes, and a start saves passes."""
     X, codes, weight, _, classes = drawn(11)

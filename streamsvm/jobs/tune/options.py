@@ -85,7 +85,13 @@ class TuneJob(
     _: KW_ONLY
     # None if not given, because C and nu exclude each other
     C: Annotated[
-        tuple[float, ...] | None, Option("Weights of the sum of losses to try.", "model", bounds=COST, default="1")
+        tuple[float, ...] | None,
+        Option(
+            "Weights of the sum of losses to try; A:B:N stands for N values from A to B with equal ratios.",
+            "model",
+            bounds=COST,
+            default="1",
+        ),
     ] = None
     nu: Annotated[
         tuple[float, ...] | None,
