@@ -306,8 +306,9 @@ class Newton(Solver[NewtonState]):
         if is_wide(problem):
             fewer = int(MAX_SHARE * problem.rows if self.sample is None else SHRINK_FACTOR * self.sample)
             return replace(self, sample=fewer) if fewer >= min_useful_rows(problem) else None
-        if self.sample is None or self.sample >= problem.rows:
-            return replace(self, sample=min(problem.rows, default_rows(problem)))
+        default = min(problem.rows, default_rows(problem))
+        if self.sample is None or self.sample > default:
+            return replace(self, sample=default)
         return replace(self, sample=self.sample // 2) if self.sample // 2 >= min_useful_rows(problem) else None
 
     def memory_settings(self) -> dict[str, int | None]:
