@@ -24,7 +24,7 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.fit_page import MIB, MIN_GAP
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, join, shorten, table
-from streamsvm.display.quality_page import RELIABILITY_LABELS, find_baseline
+from streamsvm.display.quality_page import RELIABILITY_LABELS, find_baseline, reliability_points
 from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, RunRecord
 from streamsvm.display.settings_table import format_setting
 
@@ -209,7 +209,7 @@ def _compare_curves(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart
 def _reliability_points(e: Evaluated) -> list[tuple[float, float]]:
     if e.reliability is None:
         return []
-    return list(zip(e.reliability.after.said, e.reliability.after.came_true, strict=False))
+    return reliability_points(e.reliability.after)
 
 
 def _draw_curves(

@@ -44,6 +44,8 @@ STATUS_SENTENCES = {
 }
 MAX_DRAWN_GAP = 4.0
 """Maximum gap that is drawn, as a multiple of the tolerance."""
+USELESS_GAP = 0.995
+"""A bound of nearly 100 % on the distance from the optimum says nothing."""
 MIN_GAP = 1e-12
 """Smaller gaps are drawn at this value."""
 MAX_PROBLEM_LINES = 12
@@ -89,12 +91,19 @@ def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:
     if run.kept_pass is not None:
         which = f": pass {run.kept_pass} of {end.passes}, within "
         return [element("strong", "Chosen on held-out rows"), which, gap, " of the optimum."]
+    if end.gap >= USELESS_GAP:
+        bound = [element("strong", "Not certified"), ": no useful bound on the distance from the optimum, "]
+        return [*bound, f"{percent(end.tolerance)} was asked for. {_why_it_ended(end)}"]
     return [
         element("strong", "Not certified"),
         ": within ",
         gap,
-        f" of the optimum, {percent(end.tolerance)} was asked for. {STATUS_SENTENCES.get(end.status, f'It ended: {end.status}.')}",
+        f" of the optimum, {percent(end.tolerance)} was asked for. {_why_it_ended(end)}",
     ]
+
+
+def _why_it_ended(end: End) -> str:
+    return STATUS_SENTENCES.get(end.status, f"It ended: {end.status}.")
 
 
 def _count(number: int, what: str) -> str:

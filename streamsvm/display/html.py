@@ -234,22 +234,22 @@ th:first-child,td:first-child,.words td,.words th{text-align:left}
 .bar svg{max-width:none;height:14px}
 .full,.spread{width:100%}
 caption{text-align:left;color:var(--soft);padding-bottom:4px}
-.heat td{text-align:center;min-width:3.1em}.compare th:first-child .key{width:11px;height:11px}.compare .best,.heat .best{outline:2px solid var(--ink);outline-offset:-2px;font-weight:600}
+.heat td{text-align:center;min-width:3.1em}.many td,.many thead th{min-width:0;padding:2px 4px;font-size:.74rem;text-align:center}.compare thead th,.compare td:nth-last-child(-n+2){white-space:normal}.compare th:first-child .key{width:11px;height:11px}.compare .best,.heat .best{outline:2px solid var(--ink);outline-offset:-2px;font-weight:600}
 pre{background:var(--panel);padding:12px 14px;border-radius:6px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font-size:.86rem}
 code{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace}
 details{margin:8px 0}summary{cursor:pointer;color:var(--link)}summary::marker{color:var(--soft)}
 .col{margin:0;border-bottom:1px solid var(--rule)}
-.col>summary{display:grid;grid-template-columns:minmax(9em,17em) 1fr 4.5em;gap:0 14px;align-items:center;padding:5px 4px;list-style:none;color:var(--ink);font-size:.92rem}
+.col>summary{display:grid;grid-template-columns:minmax(9em,17em) 1fr 5.2em;gap:0 14px;align-items:center;padding:5px 4px;list-style:none;color:var(--ink);font-size:.92rem}
 .col>summary::-webkit-details-marker{display:none}
-.col>summary>span:first-child{overflow-wrap:anywhere}.col>summary>span:first-child::before{content:"▸ ";color:var(--link)}
-.col[open]>summary>span:first-child::before{content:"▾ "}
-.col>summary>span:last-child{text-align:right}
+.col>summary>span:first-child{overflow-wrap:anywhere;padding-left:1.1em;text-indent:-1.1em}.col>summary>span:first-child::before{content:"▸\\a0 ";color:var(--link)}
+.col[open]>summary>span:first-child::before{content:"▾\\a0 "}
+.col>summary>span:last-child{text-align:right;white-space:nowrap}
 .col>summary svg{max-width:none;height:14px}.col>div{margin:0 0 10px 18px}
 .warn{border-left:5px solid var(--bad);padding:8px 14px;background:var(--panel);margin:8px 0;border-radius:0 6px 6px 0;overflow-wrap:anywhere}
 .warn.mild{border-color:var(--mild)}.warn.notice{border-color:var(--c8)}
 .fill-good{fill:var(--good)}.fill-bad{fill:var(--bad)}.fill-kept{fill:var(--ink)}
 footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
-@media(max-width:480px){.col>summary{grid-template-columns:minmax(7em,9em) 1fr 4em}.col>div{margin-left:0}body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4),.measures th:nth-child(4),.measures td:nth-child(4){display:none}.words td{min-width:4em}}
+@media(max-width:480px){.col>summary{grid-template-columns:minmax(7em,8.5em) 1fr 5em}.col>div{margin-left:0}body{font-size:15px}main,header,footer{padding-left:14px;padding-right:14px}th,td{padding:3px 6px}.bar{min-width:70px}.full th:nth-child(4),.full td:nth-child(4),.measures th:nth-child(4),.measures td:nth-child(4){display:none}.words td{min-width:4em}}
 @media print{
 @page{margin:14mm}
 """
@@ -257,7 +257,7 @@ footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
     """
 body{font-size:10.5pt}main,header,footer{max-width:none;padding:0}
 nav,.skip{display:none}details::details-content{content-visibility:visible;display:block}summary{color:var(--ink);font-weight:600}figure,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,figcaption{break-after:avoid}
-.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}th,td{white-space:normal;padding:3px 6px}.worst td:nth-child(5){min-width:0}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}th,td{white-space:normal;padding:3px 6px}.worst td:nth-child(5){min-width:0}.many td,.many th{padding:1px 2px;font-size:6.5pt}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """ + _series_colors() + _heat_colors()
 ).replace("\n", "")

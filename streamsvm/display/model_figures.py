@@ -29,6 +29,8 @@ MAX_COEFFICIENTS_BY_CLASS = 12
 """Maximum number of columns listed for each class if there are several problems."""
 MAX_OPEN_COLUMNS = 12
 """Maximum number of columns of the table that are not folded."""
+MIN_SHARE = 0.0001
+"""Smaller shares of a column are shown as such."""
 NOTABLE_MISSING = 0.02
 """Smallest difference of the fraction of missing values that is shown."""
 COEFFICIENTS_LEAD = (
@@ -72,7 +74,8 @@ def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
         preserveAspectRatio="none",
         aria_hidden="true",
     )
-    line = [element("span", shorten(one.name, 40)), bar, element("span", percent(share, 3))]
+    shown = percent(share, 3) if share >= MIN_SHARE or not share else f"< {percent(MIN_SHARE, 3)}"
+    line = [element("span", shorten(one.name, 40)), bar, element("span", shown)]
     return element("details", element("summary", *line), _list_values(one, run), class_="col")
 
 
@@ -174,8 +177,8 @@ def _data_lead(run: RunRecord) -> str:
     if run.facts is None or not run.facts.store.classes:
         return ""
     total = max(sum(n for _, n in run.facts.store.classes), 1)
-    shares = ", ".join(f"{shorten(name, 20)} {percent(n / total, 3)}" for name, n in run.facts.store.classes[:8])
-    more = ", …" if len(run.facts.store.classes) > 8 else ""
+    shares = ", ".join(f"‘{shorten(name, 20)}’ {percent(n / total, 3)}" for name, n in run.facts.store.classes[:8])
+    more = f" and {len(run.facts.store.classes) - 8} more" if len(run.facts.store.classes) > 8 else ""
     return f"Classes of the {group_digits(total)} training rows: {shares}{more}."
 
 

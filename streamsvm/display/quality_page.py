@@ -33,6 +33,10 @@ MAX_TABLE_CLASSES = 30
 """Maximum number of classes for which the confusion table is shown."""
 FEW_CLASSES, MAX_CONFUSIONS = 5, 12
 """Maximum number of classes whose confusion table fits half of the page, and of confusions that are listed."""
+MAX_WIDE_CELLS = 16
+"""Maximum number of classes whose confusion table has cells of the usual width."""
+MIN_RELIABILITY_ROWS = 10
+"""Fewer rows of one predicted probability are not drawn: their share of positive rows is chance."""
 MAX_DIAGRAMS = 4
 """Maximum number of values of C whose calibration is drawn."""
 RELIABILITY_LABELS = ("predicted probability, %", "observed share, %")
@@ -463,7 +467,7 @@ def _confusion_table(e: Evaluated, threshold: float) -> Markup:
     caption = "Confusion: true class down, predicted across"
     if e.AUC is not None and len(e.classes) == 2:
         caption += f"; {shorten(e.classes[1], 16)} where f(x) > {format_number(threshold)}"
-    return table(head, rows, kind="heat", caption=caption)
+    return table(head, rows, kind="heat many" if len(e.classes) > MAX_WIDE_CELLS else "heat", caption=caption)
 
 
 def draw_reliability(run: RunRecord) -> PagePart | None:
@@ -482,27 +486,32 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
         )
     if not figures:
         return None
+    folded = f"Counts, also where fewer than {MIN_RELIABILITY_ROWS} rows are too few to be drawn"
     methods = {one.method for one in run.calibrations}
     lead = "On the diagonal, a predicted probability equals the share of positive rows. Before: decision values read as log odds."
     if methods:
         lead += f" After: {' and '.join(sorted(methods))} calibration, judged in the second drawing by the scores it was made of."
-    return PagePart(
-        "reliability", "Probabilities", lead, element("div", side_by_side(*figures), fold("Counts", *counts))
-    )
+    return PagePart("reliability", "Probabilities", lead, element("div", side_by_side(*figures), fold(folded, *counts)))
 
 
 def _draw_diagram(before: Reliability, after: Reliability, title: str) -> Markup:
     says = f"{title}: calibration error {_format_or_dash(before.ECE)} before, {_format_or_dash(after.ECE)} after."
     chart = chart_of_shares(title, says, RELIABILITY_LABELS, diagonal="")
     for number, name, found in ((REFERENCE, "before", before), (INK, "after", after)):
-        points = list(zip(found.said, found.came_true, strict=False))
         chart.line(
-            points,
+            reliability_points(found),
             number,
             f"{name}: ECE {_format_or_dash(found.ECE)}, log loss {_format_or_dash(found.log_loss)}",
             dots=True,
         )
     return chart.render()
+
+
+def reliability_points(found: Reliability) -> list[tuple[float, float]]:
+    """Return predicted probability and share of positive rows where there are enough rows; of all if nowhere."""
+    points = list(zip(found.said, found.came_true, strict=False))
+    enough = [point for point, rows in zip(points, found.weight, strict=False) if rows >= MIN_RELIABILITY_ROWS]
+    return enough or points
 
 
 def _reliability_table(found: Reliability, caption: str) -> Markup:
@@ -535,13 +544,45 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     if run.settings.get("multi_class") == "ovo":
         of_classes = "how many votes of pairs the true class has more than any other"
     what = of_f if binary else of_classes
-    lead = f"A margin is {what}. Where it is below 0 the answer is wrong"
-    lead += "." if run.settings.get("one_class") else "; only rows whose loss is not 0 shape the model."
+    lead = (
+        f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
+    )
+    is_one_class = run.settings.get("one_class") and all(
+        sum(map(any, found.counts.values())) == 1 for found, _ in known
+    )
+    if is_one_class:
+        lead = "Where f(x) is below 0, a row is unlike the rows that the model was trained on"
+        lead += "." if not (nu := run.settings.get("nu")) else f", of which at most {percent(float(nu), 3)} are there."
+        known = [(_only_used(found), title.replace("Margins", "Values f(x)")) for found, title in known]
     classes = max(len(found.counts) for found, _ in known)
     if classes > SERIES:
         lead += f" The {SERIES} largest of {classes} classes are drawn."
+    if is_one_class:
+        return PagePart("margins", "Values", lead, side_by_side(*(_draw_values(*one) for one in known)))
     figures = side_by_side(*(_draw_margin_histogram(found, title, run) for found, title in known))
     return PagePart("margins", "Margins", lead, figures)
+
+
+def _draw_values(found: Margins, title: str) -> Markup:
+    """Draw a histogram of the decision values of a one-class model."""
+    low, high = found.range
+    says = f"Histogram of f(x) of {found.rows} rows, from {low:.3g} to {high:.3g}."
+    return _draw_histogram(found, (title, says, "f(x)", "share of the rows, %"), "", dict.fromkeys(found.counts, INK))
+
+
+def _only_used(found: Margins) -> Margins:
+    """Return the histograms of classes with rows, without the range that no row is in."""
+    counts = {name: list(bins) for name, bins in found.counts.items() if any(bins)}
+    size = max((len(bins) for bins in counts.values()), default=0)
+    used = [k for k in range(size) if any(bins[k] for bins in counts.values() if k < len(bins))]
+    low, high = found.range
+    if not used or not low < high:
+        return found
+    width = (high - low) / size
+    zero = min(max(int(-low / width), 0), size - 1)  # stays in sight
+    first, last = min(used[0], zero), max(used[-1], zero) + 1
+    kept = {name: bins[first:last] for name, bins in counts.items()}
+    return Margins((low + first * width, low + last * width), kept, found.rows)
 
 
 def _draw_residuals(found: Margins, run: RunRecord) -> PagePart:

@@ -5,7 +5,17 @@ from __future__ import annotations
 import math
 
 from streamsvm.config.units import percent, seconds_text
-from streamsvm.display.chart import ACROSS, INK, SERIES, UPWARDS, Chart, keep_finite, linear_axis, log_axis
+from streamsvm.display.chart import (
+    ACROSS,
+    INK,
+    SERIES,
+    UPWARDS,
+    Chart,
+    group_digits,
+    keep_finite,
+    linear_axis,
+    log_axis,
+)
 from streamsvm.display.html import Markup, PagePart, build_tiles, element, join, table
 from streamsvm.display.quality_page import Baseline, find_most_frequent
 from streamsvm.display.read_record import GridPoint, Search
@@ -36,7 +46,9 @@ def summarize_search(search: Search) -> Markup:
         ("widest gap", percent(worst), f"of {percent(float(search.settings.get('tolerance', 0)))} asked for"),
     ]
     if search.seconds is not None:
-        figures.append(("time", seconds_text(search.seconds), f"{search.rows} rows" if search.rows else ""))
+        figures.append(
+            ("time", seconds_text(search.seconds), f"{group_digits(search.rows)} rows" if search.rows else "")
+        )
     verdict = element("p", *said, *notes, class_="verdict" if is_useful else "verdict mild")
     return join([verdict, build_tiles(figures), *(element("p", text, class_="warn mild") for text in search.notices)])
 
@@ -139,13 +151,16 @@ def draw_error_tables(search: Search) -> PagePart:
         caption = (f"{title} in %" if search.in_percent else title) + ("" if gamma is None else f", gamma {gamma:.4g}")
         tables.append(
             table(
-                [f"landmarks / {search.axis}", *(f"{weight:g}" for weight in weights)],
+                [
+                    f"landmarks / {search.axis}" if any(s.landmarks for s in mine) else search.axis,
+                    *(f"{weight:g}" for weight in weights),
+                ],
                 rows,
                 kind="heat",
                 caption=caption,
             )
         )
-    lead = f"Cross-validated {search.measure}; the darker the better. The best is outlined, * are within its standard error."
+    lead = f"Cross-validated {search.measure}; the stronger its shade, the better. The best is outlined, * are within its standard error."
     return PagePart("grid", "Grid", lead, element("div", *tables))
 
 

@@ -599,3 +599,15 @@ def test_refused_search_and_fit_leave_nothing_behind(table: Path, tmp_path: Path
         assert run("fit", store, tmp_path / "m.ssvm", *overwrite).exit_code == 0
     log = (tmp_path / "m.ssvm.run" / "events.jsonl").read_text().splitlines()
     assert [json.loads(line)["event"] for line in log].count("began") == 1
+
+
+def test_fit_of_a_small_file_holds_rows_out_to_choose_by(tmp_path: Path) -> None:
+    rng = np.random.default_rng(5)
+    table = pd.DataFrame({"x": rng.normal(size=6000), "z": rng.normal(size=6000)})
+    table["y"] = table["x"] + rng.normal(size=6000) > 1
+    table.to_csv(tmp_path / "t.csv", index=False)
+    fitted = sv.fit(
+        tmp_path / "t.csv", tmp_path / "m.ssvm", label="y", validation=0.2, score="average_precision", report="none"
+    )
+    held = fitted.plan.layout.rows
+    assert 0.6 * 5400 < held < 0.9 * 5400

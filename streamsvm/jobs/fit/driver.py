@@ -738,6 +738,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *enclosure_notice(plan, models[find_best_C(plan, training)]),
     )
     warnings = (*explain_missing_certificate(job, store, plan, training), *missing_calibration_notice(job, models))
+    notices = tuple(notice for notice in notices if not any(notice in warning for warning in warnings))
     failure = make_strict_error(warnings) if job.strict else None
     best = models[find_best_C(plan, training)]
     page = None if job.report is None else output_path(job.report)

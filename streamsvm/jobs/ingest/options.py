@@ -107,6 +107,11 @@ class RowsOptions(ReadOptions):
 Job = TypeVar("Job", bound=Checked)
 HELD_OUT = 0.1
 """Default share of the rows of files that is held out."""
+SEVERAL, CHUNKS_FOR_VALIDATION, MIN_CHUNK, MAX_UNKNOWN_CHUNK = 8, 64, 4096, 256 << 10
+"""Files of which a fit holds out chunks are small if they are fewer chunks than the first number. They are cut into as
+many chunks as the second one, of at least this many bytes; rows of unknown size are cut into chunks of the last size."""
+COMPRESSION_RATIO, PACKED = 8, (".gz", ".bz2", ".xz", ".zst", ".parquet")
+"""How much larger than a compressed file its rows are taken to be."""
 NO_PAGE = "none"
 """The value of --report that means no page."""
 INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
@@ -163,11 +168,24 @@ class FilesOptions(RowsOptions):
         unlabeled = self.missing_label if table else ERROR
         fraction = 0.0 if self.split_after else held_out
         fraction = fraction if self.test_fraction is None else self.test_fraction
+        if isinstance(getattr(self, "validation", None), float | int):  # which holds out chunks
+            values["chunk_bytes"] = chunk_bytes_for_validation(sources)
         return IngestJob(
             **{**values, "missing": missing, "missing_label": unlabeled, "on_bad_line": bad, "test_fraction": fraction},
             sources=tuple(sources),
             store=store,
         )
+
+
+def chunk_bytes_for_validation(sources: Sequence[Path]) -> int:
+    """Return the bytes of a chunk for a fit that holds out some of the chunks: of small files less than the default, so
+    that there are enough. ``sources``: the files; empty for rows of a program.
+    """
+    files = [path for path in sources if path.is_file()]
+    packed = [path.stat().st_size * (COMPRESSION_RATIO if path.suffix in PACKED else 1) for path in files]
+    if not files or len(files) < len(sources):
+        return MAX_UNKNOWN_CHUNK
+    return CHUNK_BYTES if sum(packed) >= SEVERAL * CHUNK_BYTES else max(MIN_CHUNK, sum(packed) // CHUNKS_FOR_VALIDATION)
 
 
 def job_on_store(kind: type[Job], job: Checked, store: Path | str, *, table: bool) -> Job:
