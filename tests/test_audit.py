@@ -123,6 +123,16 @@ def test_audit_all_classes_in_one_problem_are_recomputed(
     assert "all classes together" in said
 
 
+def test_audit_softmax_of_all_classes_is_recomputed(tmp_path: Path, capsys: Any) -> None:
+    store = store_at(tmp_path / "s", sparse=False, weighted=True, classes="cab")
+    settings = {"standardize": True, "class_weight": "balanced", "loss": "logistic", "loss_options": {"sharpness": 2.0}}
+    model, dual = fitted(tmp_path, store, multi_class="softmax", C=0.1, **settings)
+    code, said = judged(store, model, dual, capsys)
+    assert code == 0, said
+    assert said.count("difference") == 2
+    assert "all classes together" in said
+
+
 KINDS: dict[str, dict[str, Any]] = {
     "landmarks": {"kernel": "rbf", "landmarks": 20, "standardize": True, "loss": "hinge", "bias": 2.0},
     "landmarks on disk": {

@@ -44,7 +44,8 @@ a_i y_i a_j y_j k(x_i, x_j). Kernel values are computed in float64 of rows that 
 
 Where all classes are one problem (multi_class crammer_singer) there is a u_k for each, m_i is how far u_y.z_i is above all others for the
 row's class y, and a row has a_ik, 0 or less but for k = y, with sum 0; a_iy stands for a_i above, and the last term is 1/2 sum_k
-||sum_i a_ik (z_i, b)||^2. A model of two classes holds u_1 - u_0, and u_1 = -u_0.
+||sum_i a_ik (z_i, b)||^2. A model of two classes holds u_1 - u_0, and u_1 = -u_0. With multi_class softmax, of three classes and more, the
+loss of a row is log sum_k e^(u_k.z_i) - u_y.z_i, and a_i = C_i (e_y - p_i) with p_i in the simplex adds C_i times the entropy of p_i to D.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ import numpy as np
 TOLERANCE = 1e-6
 OF_FEATURES = 1e-5
 """The same of the dual value on landmarks: dual variables are those of features in float32, and the certificate is of features in float64."""
-TOGETHER = "crammer_singer"
+TOGETHER, SOFTMAX = "crammer_singer", "softmax"
 """The setting of one problem for all classes."""
 AT_ONCE = 1 << 16
 """Rows in memory at a time."""
@@ -395,7 +396,7 @@ def audit(data: Data, header: dict[str, Any], tensors: dict[str, Any], alpha: An
     weights, basis = tensors["weights"], basis_of(data, header, tensors)
     loss = loss_of(settings["loss"], settings["loss_options"])
     assert loss is not None
-    together = settings.get("multi_class") == TOGETHER
+    together = are_together(settings, weights)
     counts: Any = 0
     if not loss.numeric:
         counts = sum(np.bincount(part.codes, minlength=len(data.classes)) for part in data)
@@ -404,7 +405,8 @@ def audit(data: Data, header: dict[str, Any], tensors: dict[str, Any], alpha: An
         if together:
             factors = joint_factors(settings["class_weight"], data.classes, counts)
             rows = rows_by_code(weights, header["classes"], data.classes)
-            yield recompute_together(data, Question(settings, certificate, factors, basis, rows, loss), mine)
+            recompute_all = recompute_softmax if settings["multi_class"] == SOFTMAX else recompute_together
+            yield recompute_all(data, Question(settings, certificate, factors, basis, rows, loss), mine)
             continue
         if (other := certificate.get("negative")) is None:
             factors = class_factors(settings["class_weight"], data.classes, counts, certificate["positive"])
@@ -472,6 +474,39 @@ def rows_by_code(weights: Any, named: list[str], classes: list[str]) -> Any:
     """The weights (classes, columns + 1) by the class codes of the store."""
     rows = np.vstack([-weights, weights]) / 2.0 if len(weights) == 1 else weights
     return rows[[named.index(name) for name in classes]]
+
+
+def are_together(settings: dict[str, Any], weights: Any) -> bool:
+    """Whether all classes are one problem."""
+    kind = settings.get("multi_class")
+    return kind == TOGETHER or (kind == SOFTMAX and len(weights) > 1)
+
+
+def recompute_softmax(data: Data, asked: Question, alpha: Any) -> Audited:
+    """One reading of the data for the softmax of all classes; ``alpha`` (rows, classes) or None."""
+    sharpness, W, basis = asked.settings["loss_options"].get("sharpness", 1.0), asked.weights, asked.basis
+    losses, linear, outside = 0.0, 0.0, 0.0
+    raw, constant = np.zeros((len(W), basis.columns)), np.zeros(len(W))
+    for part in data:
+        rows = np.arange(len(part.codes))
+        C = asked.certificate["C"] * asked.factors[part.codes] * part.weight
+        features = basis.features(part.X)
+        F = sharpness * (np.asarray(features @ W[:, :-1].T) + W[:, -1])
+        losses += float(C @ (np.logaddexp.reduce(F, axis=1) - F[rows, part.codes])) / sharpness
+        if alpha is not None:
+            a, heavy = alpha[part.start : part.start + len(rows)], C > 0.0
+            p = -a / np.where(heavy, C, 1.0)[:, None]
+            p[rows, part.codes] += 1.0
+            entropy = -np.sum(np.where(p > 0.0, p * np.log(np.where(p > 0.0, p, 1.0)), 0.0), axis=1)
+            linear += float(C @ entropy) / sharpness
+            raw += np.asarray((features.T @ a).T)
+            constant += a.sum(axis=0)
+            outside = max(outside, float(-p.min()), float(np.abs(p.sum(axis=1) - 1.0).max()))
+    primal = 0.5 * sum(basis.norm(w) for w in W) + losses
+    if alpha is None:
+        return Audited(primal, None, 0.0)
+    norms = sum(basis.dual_norm(one, float(c), []) for one, c in zip(raw, constant, strict=True))
+    return Audited(primal, linear - 0.5 * norms, outside)
 
 
 def recompute_together(data: Data, asked: Question, alpha: Any) -> Audited:
@@ -555,7 +590,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{settings['validation']:g} of the chunks were held out, and a model does not say which: no audit")
         return 2
     certificates = header["provenance"]["certificates"]
-    together = settings.get("multi_class") == TOGETHER
+    together = are_together(settings, weights)
     if len(certificates) != (1 if together else len(weights)):
         print(f"the model has {len(weights)} problems and {len(certificates)} certificates: it is of an early version")
         return 2

@@ -94,7 +94,7 @@ def check_enclosure(job: FitJob, store: Store, solver: AnySolver, problem: Probl
         "--one-class": problem.kind.one_class,
         "--nu": not problem.regularizer.has_scale,
         "--l1 and --l1-ball": not problem.regularizer.is_squared_norm,
-        "--multi-class crammer_singer": problem.kind.classes > 0,
+        f"--multi-class {job.multi_class}": problem.kind.classes > 0,
     }
     for what, is_given in reasons.items():
         if is_given:

@@ -15,7 +15,7 @@ from streamsvm.enclosure import MOST_COMPONENTS, MOST_ROOT_BYTES, has_enclosure
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
-from streamsvm.jobs.common_options import CRAMMER_SINGER
+from streamsvm.jobs.common_options import CRAMMER_SINGER, SOFTMAX
 from streamsvm.jobs.embed.plan import FLY
 from streamsvm.jobs.fit.options import FULL, FitJob
 from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
@@ -158,7 +158,9 @@ def _explain_stall(job: FitJob) -> tuple[str, str]:
 
 
 def _suggest_solver(job: FitJob) -> str:
-    """Return the advice to choose another solver; Crammer-Singer problems have two."""
+    """Return the advice to choose another solver; Crammer-Singer problems have two, those of the softmax one."""
+    if job.multi_class == SOFTMAX:
+        return "a smaller C"
     if job.multi_class != CRAMMER_SINGER:
         return "another --solver"
     return "--solver dcd" if job.solver == "interior_point" else "--solver interior_point"
