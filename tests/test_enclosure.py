@@ -320,6 +320,16 @@ def test_leave_one_out_is_refused_by_name_where_nothing_bounds_it(tmp_path: Path
         sv.evaluate(tmp_path / "m.ssvm", tmp_path / "other.zarr", leave_one_out=True)
 
 
+def test_page_shows_intervals_of_coefficients(tmp_path: Path) -> None:
+    X, y = drawn_rows()
+    sv.ingest(X, tmp_path / "rows.zarr", y=y)
+    for certify, shown in (("full", True), (None, False)):
+        choice: Any = certify
+        page = tmp_path / f"{certify}.html"
+        sv.fit(tmp_path / "rows.zarr", tmp_path / f"{certify}.ssvm", certify=choice, report=page)
+        assert ("at the optimum" in page.read_text()) is shown
+
+
 def test_damaged_enclosures_are_refused() -> None:
     X, y = drawn_rows()
     kept = sv.fit(X, y, certify="labels").model.enclosures

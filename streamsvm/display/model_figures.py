@@ -33,6 +33,8 @@ MIN_SHARE = 0.0001
 """Smaller shares of a column are shown as such."""
 NOTABLE_MISSING = 0.02
 """Smallest difference of the fraction of missing values that is shown."""
+UNKNOWN = (float("-inf"), float("inf"))
+"""Stands for the bounds of a weight where nothing is proved."""
 COEFFICIENTS_LEAD = (
     "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: to the right it "
     "raises f(x), and speaks for the class that is named, to the left it lowers it."
@@ -139,13 +141,19 @@ def _coefficient_table(found: TopColumns, colors: tuple[int, int], *, several: b
             shorten(name),
             element("td", _draw_effect(w * s / most, colors), class_="bar"),
             format_number(w, "+.4g"),
+            *([f"{format_number(low, '+.4g')} to {format_number(high, '+.4g')}"] if (low, high) != UNKNOWN else []),
             f"{s:.4g}",
         )
-        for name, w, s in found.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None]
+        for (name, w, s), (low, high) in zip(
+            found.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None],
+            found.intervals or [UNKNOWN] * len(found.rows),
+            strict=False,
+        )
     ]
     shown = f"{len(rows)} of {group_digits(found.of)} columns, for class {shorten(found.positive)}"
     shown += f"; intercept {format_number(found.intercept)}"
-    return table(("column", "effect", "weight", "deviation"), rows, kind="full", caption=shown)
+    proved = ("at the optimum",) if found.intervals else ()
+    return table(("column", "effect", "weight", *proved, "deviation"), rows, kind="full", caption=shown)
 
 
 def _draw_effect(share: float, colors: tuple[int, int]) -> Markup:

@@ -195,6 +195,8 @@ class TopColumns(msgspec.Struct):
     intercept: float
     of: int
     """Number of all columns."""
+    intervals: list[tuple[float, float]] = []
+    """Bounds of the weight of each of ``rows`` at the exact optimum; empty for a fit without --certify."""
 
 
 class ColumnValue(msgspec.Struct):

@@ -212,7 +212,8 @@ def _compare_missing(one: JsonObject, shares: Sequence[JsonObject], seen: dict[i
 def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
     """Return for each class the columns with the largest effect, |weight| times standard deviation; empty for a kernel.
 
-    A row has the name of the column, its weight in the units of the data, and its standard deviation.
+    A row has the name of the column, its weight in the units of the data, and its standard deviation. Of a model fitted with --certify
+    ``intervals`` has the bounds of these weights at the exact optimum.
     """
     if model.expansion is not None:
         return []
@@ -223,8 +224,13 @@ def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
         known = min(len(deviation), len(w) - 1)
         effect = np.abs(w[:known] * deviation[:known])
         top = np.argsort(-effect, kind="stable")[:MAX_COEFFICIENTS]
-        rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in top.tolist() if effect[j] > 0]
-        found.append({"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1})
+        shown = [j for j in top.tolist() if effect[j] > 0]
+        rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in shown]
+        facts = {"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1}
+        if model.enclosures is not None:
+            low, high = model.enclosures.coefficients()
+            facts["intervals"] = [(float(low[k, j]), float(high[k, j])) for j in shown]
+        found.append(facts)
     return found
 
 

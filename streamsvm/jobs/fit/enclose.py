@@ -1,7 +1,7 @@
 """Enclose the optima of a finished fit, so that its model can prove answers (--certify).
 
 The mathematics is in ``streamsvm.enclosure``. **labels**: the gradient comes from the last evaluation of the fit, and H_lo from some
-rows, which are read again in a few chunks. A solver that does not know the gradient (dual coordinate descent, a loss with a kink) leaves the
+rows, which are read again in a few chunks; in more of them if these prove too little, since H_lo of a small part of very many rows is a weak bound. A solver that does not know the gradient (dual coordinate descent, a loss with a kink) leaves the
 ball of its gap. **full**: the gradient, H_lo and H_hi of all rows, in three readings. Where
 the lemma does not apply, because w is too far from the optimum, a ball remains.
 
@@ -52,10 +52,12 @@ from streamsvm.rows import Float64, Rows, Targets, row_slice
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import AnySolver, Block, FeatureMap, Problem, Store, Term, Visit
 
-SAMPLE_CHUNKS = 4
-"""Chunks, at most, that are read again for the rows of a sample."""
-SAMPLE_ROWS, SAMPLE_BYTES = 10_000, 32 << 20
-"""Rows of a sample, and bytes of them, at most."""
+SAMPLE_CHUNKS, SAMPLE_ROWS = 4, 10_000
+"""Chunks that are read again for the rows of a sample, and rows of it, at most."""
+CHUNKS_A_SAMPLE, ENOUGH_PROVED = 16, 0.995
+"""If that sample proves a smaller share of its own labels, the rows of every so many-th chunk take its place."""
+SAMPLE_BYTES = 48 << 20
+"""Bytes of the rows of a sample, at most."""
 MOST_ATTEMPTS = 3
 """Attempts to enclose the optimum by all rows: the second and third after a Newton step, if w was too far from the optimum."""
 MOST_STEPS, NEAR = 5, 1e-7
@@ -146,11 +148,21 @@ def enclose(
     if full and uses_matrices(problems[0]):
         found = read_all(store, scaling, problems, weights)
     elif uses_matrices(problems[0]) and any(point is not None for point in points):
-        sample = read_sample(store, scaling, problems)
-        found = [
-            ball if point is None else _choose(enclose_by_rows(point, rows.at(point, problem), problem.loss), ball)
-            for ball, point, rows, problem in zip(found, points, sample, problems, strict=True)
+        balls, count = found, len(store.layout.chunks)
+        sizes = [
+            (min(SAMPLE_CHUNKS, count), SAMPLE_ROWS),
+            (max(SAMPLE_CHUNKS, count // CHUNKS_A_SAMPLE), store.layout.rows),
         ]
+        for chunks, most in sizes if count >= SAMPLE_CHUNKS * CHUNKS_A_SAMPLE else sizes[:1]:
+            sample = read_sample(store, scaling, problems, chunks, most)
+            found = [
+                ball if point is None else _choose(enclose_by_rows(point, rows.at(point, problem), problem.loss), ball)
+                for ball, point, rows, problem in zip(balls, points, sample, problems, strict=True)
+            ]
+            if all(
+                _proves_enough(one, rows, problem) for one, rows, problem in zip(found, sample, problems, strict=True)
+            ):
+                break
     return Enclosures(tuple(limit_bytes(found)), scaling.bias, scaling.shift, scaling.scale)
 
 
@@ -175,13 +187,21 @@ class SampleRows(NamedTuple):
         return margins_of(self.X, self.y, self.C, point.weights, numeric=problem.loss.numeric())
 
 
-def read_sample(store: Store, scaling: Scaling, problems: list[Problem]) -> list[SampleRows]:
-    """Return the sample of rows of each problem, from a few chunks that are spread over the store."""
+def _proves_enough(one: Enclosure, rows: SampleRows, problem: Problem) -> bool:
+    """Return whether nearly all signs of decision values of some rows are proved. In regression there are none to prove."""
+    if problem.loss.numeric() or not len(rows.y):
+        return True
+    low, high = one.interval(rows.X)
+    return float(np.mean((low > 0.0) | (high <= 0.0))) >= ENOUGH_PROVED
+
+
+def read_sample(
+    store: Store, scaling: Scaling, problems: list[Problem], count: int, most_rows: int
+) -> list[SampleRows]:
+    """Return a sample of at most ``most_rows`` rows for each problem, from ``count`` chunks that are spread over the store."""
     layout = store.layout
-    chunks = np.unique(
-        np.linspace(0, len(layout.chunks) - 1, min(SAMPLE_CHUNKS, len(layout.chunks))).astype(int)
-    ).tolist()
-    most = min(SAMPLE_ROWS, SAMPLE_BYTES // (8 * (scaling.columns + 1)))
+    chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, count).astype(int)).tolist()
+    most = min(most_rows, SAMPLE_BYTES // (8 * (scaling.columns + 1)))
     each = -(-most // len(chunks))
     visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
     parts, all_codes, weights = [], [], []
