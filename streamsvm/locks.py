@@ -95,20 +95,20 @@ def _boot() -> str:
 
 def _signature(path: Path) -> JsonObject:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        signature = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return signature if isinstance(signature, dict) else {}
 
 
 def _holder(path: Path) -> str:
-    found = _signature(path)
-    return f"pid {found.get('pid', '?')} on host {found.get('host', '?')} since {found.get('since', '?')}"
+    signature = _signature(path)
+    return f"pid {signature.get('pid', '?')} on host {signature.get('host', '?')} since {signature.get('since', '?')}"
 
 
 def _alive(path: Path) -> bool:
     """Return whether the process named in a lock may still run; a process on another host always counts as running."""
-    found = _signature(path)
-    if not found or found.get("host") != socket.gethostname():
-        return bool(found)
-    return found.get("boot") == _boot() and Path(f"/proc/{found.get('pid')}").exists()
+    signature = _signature(path)
+    if not signature or signature.get("host") != socket.gethostname():
+        return bool(signature)
+    return signature.get("boot") == _boot() and Path(f"/proc/{signature.get('pid')}").exists()

@@ -174,11 +174,11 @@ def _existing_files(inputs: Iterable[Path | str | None]) -> Iterator[Path]:
         if name is None or not str(name):
             continue
         path = Path(name)
-        for found in [path] if is_there(path) else map(Path, glob.glob(str(name), recursive=True)):
-            if not found.is_dir() or any((found / file).exists() for file in STORES):
-                yield found
-            if found.is_dir():
-                yield from (file for file in found.iterdir() if file.is_file())
+        for existing in [path] if is_there(path) else map(Path, glob.glob(str(name), recursive=True)):
+            if not existing.is_dir() or any((existing / file).exists() for file in STORES):
+                yield existing
+            if existing.is_dir():
+                yield from (file for file in existing.iterdir() if file.is_file())
 
 
 # -- kinds of output, recognized by their content ----------------------------------------------------------------------
@@ -482,7 +482,7 @@ def tail_of(path: Path, nbytes: int = HEAD_BYTES) -> bytes:
 def json_object(text: bytes | str) -> JsonObject:
     """Return the object in a JSON text; an empty object if the text is not one."""
     try:
-        found = json.loads(text)
+        value = json.loads(text)
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return value if isinstance(value, dict) else {}

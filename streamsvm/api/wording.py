@@ -51,15 +51,15 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
     if (call := to_call(text)) is not None:
         return call
     text = text.replace(HELP_OF_SETTINGS, "the settings of a solver, a loss and a kernel in the reference of options")
-    text = COMMAND_NAME.sub(lambda found: f"help(sv.{found[1]})" if found[2] else f"sv.{found[1]}", text)
+    text = COMMAND_NAME.sub(lambda match: f"help(sv.{match[1]})" if match[2] else f"sv.{match[1]}", text)
     text, command, rest = text.partition(": streamsvm ")
     parameters = options_of_step(step).keys() if names is None else options_of_estimators()
 
-    def spell(found: re.Match[str]) -> str:
-        negative, key, text = found[1], found[2].replace("-", "_"), found[3] or ""
+    def spell(match: re.Match[str]) -> str:
+        negative, key, text = match[1], match[2].replace("-", "_"), match[3] or ""
         field = options_of_step(step).get(key) or options_by_name().get(key)
         if field is None:
-            return found[0]
+            return match[0]
         value, after = _split_value(field, text)
         if field.is_switch or negative:
             value, after = ("False" if field.is_switch else "0") if negative else "True", f" {text}" if text else ""
@@ -68,7 +68,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
             key in (names or {})
             or key in parameters
             or key not in options_of_step("ingest")
-            or found.string[: found.start()].endswith("ingest ")
+            or match.string[: match.start()].endswith("ingest ")
         ):
             return (spelled if value else f"'{spelled}'") + after
         return f"sv.ingest(..., {spelled if value else spelled + '=...'})" + after
@@ -116,14 +116,14 @@ def options_of_estimators() -> frozenset[str]:
 
 def to_call(text: str) -> str | None:
     """Return a message that ends with a command with the equivalent call instead; None if it ends otherwise or there is no such call."""
-    found = COMMAND_IN_TEXT.search(text)
-    if found is None:
+    match = COMMAND_IN_TEXT.search(text)
+    if match is None:
         return None
-    step = found[1]
+    step = match[1]
     fields = {field.flag: field for field in STEPS[step].fields}
     paths, options = list[str](), list[str]()
     try:
-        words = iter(shlex.split(found[2]))
+        words = iter(shlex.split(match[2]))
         for word in words:
             field = fields.get(word.replace("--no-", "--"))
             if field is None:
@@ -137,7 +137,7 @@ def to_call(text: str) -> str | None:
     if len(paths) < 2 or any(path.startswith("--") for path in paths):
         return None
     files = repr(paths[0]) if len(paths) == 2 else repr(paths[:-1])
-    return f"{text[: found.start()]}sv.{step}({', '.join([files, repr(paths[-1]), *options])})"
+    return f"{text[: match.start()]}sv.{step}({', '.join([files, repr(paths[-1]), *options])})"
 
 
 def format_call(

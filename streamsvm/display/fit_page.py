@@ -324,36 +324,36 @@ def _passes_table(widest: list[Pass]) -> Markup:
 
 def draw_held_out(run: RunRecord) -> PagePart | None:
     """Return the section on the score on held-out rows by pass; None if there are none."""
-    found = [look for look in run.held_out if keep_finite([look.value])]
-    if not found:
+    scores = [score for score in run.held_out if keep_finite([score.value])]
+    if not scores:
         return None
-    measure, costs = run.measure, sorted({look.C for look in found})
-    low, high = min(look.value for look in found), max(look.value for look in found)
+    measure, costs = run.measure, sorted({score.C for score in scores})
+    low, high = min(score.value for score in scores), max(score.value for score in scores)
     margin = 0.08 * (high - low) or (0.01 if measure.percent else 0.01 * abs(high) or 1.0)
     bottom = low - margin if low < 0.0 else max(0.0, low - margin)
     y = linear_axis(bottom, high + margin, UPWARDS, text=lambda v: f"{100 * v if measure.percent else v:.3g}")
-    x = count_axis(max(look.number for look in found), ACROSS)
-    best = measure.full_text(min((look.value for look in found), key=measure.rank))
-    first, name = measure.full_text(found[0].value), measure.title
+    x = count_axis(max(score.number for score in scores), ACROSS)
+    best = measure.full_text(min((score.value for score in scores), key=measure.rank))
+    first, name = measure.full_text(scores[0].value), measure.title
     title = f"{name[0].upper()}{name[1:]} on held-out rows"
     says = f"{title} over passes: {first} first, at best {best}."
     label = f"{name}, %" if measure.percent else name
     chart = Chart(title, says, x, y, ("passes over the data", label))
     for number, C in enumerate(costs[:SERIES]):
-        points = [(float(look.number), look.value) for look in found if look.C == C]
+        points = [(float(score.number), score.value) for score in scores if score.C == C]
         chart.line(points, choose_ordered_color(number, min(len(costs), SERIES)), f"C = {C:g}", dots=len(points) <= 40)
     end = "greatest" if measure.higher_is_better else "least"
     lead = f"Rows that are not used for training. The model of the pass with the {end} value was written."
     if len(costs) > SERIES:
         lead += f" The first {SERIES} of {len(costs)} values of C are drawn."
-    rows = [(f"{C:g}", str(b.number), measure.full_text(b.value)) for C in costs for b in [_best_of(run, found, C)]]
+    rows = [(f"{C:g}", str(b.number), measure.full_text(b.value)) for C in costs for b in [_best_of(run, scores, C)]]
     return PagePart(
         "held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", "best pass", name), rows))
     )
 
 
-def _best_of(run: RunRecord, found: list[HeldOut], C: float) -> HeldOut:
-    return min((look for look in found if look.C == C), key=lambda look: run.measure.rank(look.value))
+def _best_of(run: RunRecord, scores: list[HeldOut], C: float) -> HeldOut:
+    return min((score for score in scores if score.C == C), key=lambda score: run.measure.rank(score.value))
 
 
 def draw_resources(run: RunRecord) -> PagePart | None:

@@ -324,26 +324,29 @@ def _draw_scatter(n: EvaluatedNumbers) -> Markup | None:
 
 
 def _draw_number_residuals(n: EvaluatedNumbers) -> Markup | None:
-    found = n.residuals
-    if found is None:
+    histogram = n.residuals
+    if histogram is None:
         return None
-    says = f"Histogram of the residuals of {found.rows} evaluated rows."
+    says = f"Histogram of the residuals of {histogram.rows} evaluated rows."
     labels = ("Residuals of a sample of the evaluated rows", says, "residual", "share of the rows, %")
-    return _draw_histogram(found, labels, "", dict.fromkeys(found.counts, INK))
+    return _draw_histogram(histogram, labels, "", dict.fromkeys(histogram.counts, INK))
 
 
 def draw_worst_errors(run: RunRecord) -> PagePart | None:
     """Return the section on the rows with the worst errors; None if none were recorded."""
-    found = run.evaluated
-    if found is None or not found.worst:
+    evaluation = run.evaluated
+    if evaluation is None or not evaluation.worst:
         return None
-    has_ids, has_reasons = any(one.id is not None for one in found.worst), any(one.reasons for one in found.worst)
+    has_ids, has_reasons = (
+        any(one.id is not None for one in evaluation.worst),
+        any(one.reasons for one in evaluation.worst),
+    )
     head = ["id" if has_ids else "row", "true", "predicted", "off by" if run.is_regression else "how sure"]
-    rows = [_worst_row(one, run, has_ids=has_ids) for one in found.worst]
+    rows = [_worst_row(one, run, has_ids=has_ids) for one in evaluation.worst]
     lead = "The rows with the largest errors: look at them to see whether a label is wrong, or a column is missing."
     if has_reasons:
         head.append("what moved it most")
-        rows = [[*row, _list_reasons(one)] for row, one in zip(rows, found.worst, strict=True)]
+        rows = [[*row, _list_reasons(one)] for row, one in zip(rows, evaluation.worst, strict=True)]
         lead += " In brackets, how far a value moved f(x) from where the average row is: "
         lead += "up or down." if run.is_regression else "towards what was predicted, or with − against it."
     if not has_ids:
@@ -438,16 +441,16 @@ def _class_table(e: Evaluated) -> Markup:
 
 def _list_confusions(e: Evaluated) -> Markup | None:
     """Return the table of the most frequent confusions; None without any."""
-    found = [
+    confusions = [
         (n, name, other, n / max(sum(counts), 1))
         for name, counts in zip(e.truths, e.confusion, strict=False)
         for other, n in zip(e.classes, counts, strict=False)
         if other != name and n
     ]
-    found.sort(key=lambda one: -one[0])
+    confusions.sort(key=lambda one: -one[0])
     rows = [
         (shorten(name, 24), shorten(other, 24), group_digits(n), percent(share, 3))
-        for n, name, other, share in found[:MAX_CONFUSIONS]
+        for n, name, other, share in confusions[:MAX_CONFUSIONS]
     ]
     if not rows:
         return None
@@ -474,9 +477,9 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
     """Return the section on probabilities: on the evaluated rows, and on the scores used for calibration; None without any."""
     figures, counts = [], []
     if run.evaluation is not None and run.evaluation.reliability is not None:
-        found = run.evaluation.reliability
-        figures.append(_draw_diagram(found.before, found.after, "Reliability on the evaluated rows"))
-        counts.append(_reliability_table(found.after, "Rows of the evaluation by predicted probability"))
+        reliability = run.evaluation.reliability
+        figures.append(_draw_diagram(reliability.before, reliability.after, "Reliability on the evaluated rows"))
+        counts.append(_reliability_table(reliability.after, "Rows of the evaluation by predicted probability"))
     for one in run.calibrations[:MAX_DIAGRAMS]:
         scores = f"scores by {one.scores}" if one.scores.endswith("folds") else f"{one.scores} scores"
         title = f"Reliability of {scores}" + (f", C = {one.C:g}" if len(run.calibrations) > 1 else "")
@@ -497,11 +500,11 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
 def _draw_diagram(before: Reliability, after: Reliability, title: str) -> Markup:
     says = f"{title}: calibration error {_format_or_dash(before.ECE)} before, {_format_or_dash(after.ECE)} after."
     chart = chart_of_shares(title, says, RELIABILITY_LABELS, diagonal="")
-    for number, name, found in ((REFERENCE, "before", before), (INK, "after", after)):
+    for number, name, diagram in ((REFERENCE, "before", before), (INK, "after", after)):
         chart.line(
-            reliability_points(found),
+            reliability_points(diagram),
             number,
-            f"{name}: ECE {_format_or_dash(found.ECE)}, log loss {_format_or_dash(found.log_loss)}",
+            f"{name}: ECE {_format_or_dash(diagram.ECE)}, log loss {_format_or_dash(diagram.log_loss)}",
             dots=True,
         )
     return chart.render()
@@ -514,10 +517,10 @@ def reliability_points(found: Reliability) -> list[tuple[float, float]]:
     return enough or points
 
 
-def _reliability_table(found: Reliability, caption: str) -> Markup:
+def _reliability_table(reliability: Reliability, caption: str) -> Markup:
     rows = [
         (f"{100 * said:.1f} %", f"{100 * true:.1f} %", group_digits(round(weight)))
-        for said, true, weight in zip(found.said, found.came_true, found.weight, strict=False)
+        for said, true, weight in zip(reliability.said, reliability.came_true, reliability.weight, strict=False)
     ]
     return table(("predicted", "observed", "rows"), rows, caption=caption)
 
@@ -533,7 +536,11 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     of_sample = evaluated is not None and run.evaluation is not None and evaluated.rows < run.evaluation.rows
     first = "Margins of a sample of the evaluated rows" if of_sample else "Margins of the evaluated rows"
     titles = (first, "Margins of a sample of the training rows")
-    known = [(found, title) for found, title in zip((evaluated, trained), titles, strict=True) if found is not None]
+    known = [
+        (histogram, title)
+        for histogram, title in zip((evaluated, trained), titles, strict=True)
+        if histogram is not None
+    ]
     if not known:
         return None
     if run.is_regression:
@@ -548,18 +555,18 @@ def draw_margins(run: RunRecord) -> PagePart | None:
         f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
     )
     is_one_class = run.settings.get("one_class") and all(
-        sum(map(any, found.counts.values())) == 1 for found, _ in known
+        sum(map(any, histogram.counts.values())) == 1 for histogram, _ in known
     )
     if is_one_class:
         lead = "Where f(x) is below 0, a row is unlike the rows that the model was trained on"
         lead += "." if not (nu := run.settings.get("nu")) else f", of which at most {percent(float(nu), 3)} are there."
-        known = [(_only_used(found), title.replace("Margins", "Values f(x)")) for found, title in known]
-    classes = max(len(found.counts) for found, _ in known)
+        known = [(_only_used(histogram), title.replace("Margins", "Values f(x)")) for histogram, title in known]
+    classes = max(len(histogram.counts) for histogram, _ in known)
     if classes > SERIES:
         lead += f" The {SERIES} largest of {classes} classes are drawn."
     if is_one_class:
         return PagePart("margins", "Values", lead, side_by_side(*(_draw_values(*one) for one in known)))
-    figures = side_by_side(*(_draw_margin_histogram(found, title, run) for found, title in known))
+    figures = side_by_side(*(_draw_margin_histogram(histogram, title, run) for histogram, title in known))
     return PagePart("margins", "Margins", lead, figures)
 
 
@@ -585,35 +592,35 @@ def _only_used(found: Margins) -> Margins:
     return Margins((low + first * width, low + last * width), kept, found.rows)
 
 
-def _draw_residuals(found: Margins, run: RunRecord) -> PagePart:
+def _draw_residuals(histogram: Margins, run: RunRecord) -> PagePart:
     lead = "A residual is f(x) minus the target; only rows whose loss is not 0 shape the model."
-    low, high = found.range
-    says = f"Histogram of the residuals of {found.rows} rows, from {low:.3g} to {high:.3g}."
+    low, high = histogram.range
+    says = f"Histogram of the residuals of {histogram.rows} rows, from {low:.3g} to {high:.3g}."
     labels = ("Residuals of a sample of the training rows", says, "residual", "share of the rows, %")
-    drawn = _draw_histogram(found, labels, _loss_name(run), dict.fromkeys(found.counts, INK))
+    drawn = _draw_histogram(histogram, labels, _loss_name(run), dict.fromkeys(histogram.counts, INK))
     return PagePart("margins", "Residuals", lead, side_by_side(drawn))
 
 
-def _draw_margin_histogram(found: Margins, title: str, run: RunRecord) -> Markup:
+def _draw_margin_histogram(histogram: Margins, title: str, run: RunRecord) -> Markup:
     """Draw a histogram of margins by class."""
-    bins = max((len(c) for c in found.counts.values()), default=1)
-    low, high = found.range
+    bins = max((len(c) for c in histogram.counts.values()), default=1)
+    low, high = histogram.range
     ends = [low + (high - low) * k / bins for k in range(1, bins + 1)]
-    wrong = sum(sum(c for c, e in zip(counts, ends, strict=False) if e <= 0) for counts in found.counts.values())
-    says = f"Histogram of the margins of {found.rows} rows by class; about {percent(wrong / max(found.rows, 1))} are below 0."
+    wrong = sum(sum(c for c, e in zip(counts, ends, strict=False) if e <= 0) for counts in histogram.counts.values())
+    says = f"Histogram of the margins of {histogram.rows} rows by class; about {percent(wrong / max(histogram.rows, 1))} are below 0."
     colors = {name: number for number, name in enumerate(run.drawn_classes())}
-    return _draw_histogram(found, (title, says, "margin", "share of the class, %"), _loss_name(run), colors)
+    return _draw_histogram(histogram, (title, says, "margin", "share of the class, %"), _loss_name(run), colors)
 
 
-def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str, colors: dict[str, int]) -> Markup:
+def _draw_histogram(histogram: Margins, labels: tuple[str, str, str, str], loss: str, colors: dict[str, int]) -> Markup:
     """Draw a histogram. ``labels``: title, description and names of both axes. ``colors``: the series by name."""
     title, says, across, upwards = labels
-    low, high = found.range
-    if len(found.counts) > 2:
-        found = _merge_bins(found)
-    bins = max((len(c) for c in found.counts.values()), default=1)
+    low, high = histogram.range
+    if len(histogram.counts) > 2:
+        histogram = _merge_bins(histogram)
+    bins = max((len(c) for c in histogram.counts.values()), default=1)
     edges = [low + (high - low) * k / bins for k in range(bins + 1)]
-    heights = {name: [c / max(sum(counts), 1) for c in counts] for name, counts in found.counts.items()}
+    heights = {name: [c / max(sum(counts), 1) for c in counts] for name, counts in histogram.counts.items()}
     top = max((max(h) for h in heights.values() if h), default=1.0)
     x, y = linear_axis(low, high, ACROSS), linear_axis(0.0, top * 1.08, UPWARDS, text=lambda v: f"{100 * v:.3g}")
     chart = Chart(title, says, x, y, (across, upwards))
@@ -627,9 +634,11 @@ def _draw_histogram(found: Margins, labels: tuple[str, str, str, str], loss: str
             middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
             chart.line(zip(middles, shares, strict=False), number, shorten(name, 24))
     chart.upright(0.0)
-    if len(found.loss) > 1 and loss:
-        most = max(found.loss) or 1.0
-        points = [(low + (high - low) * k / (len(found.loss) - 1), v / most * top) for k, v in enumerate(found.loss)]
+    if len(histogram.loss) > 1 and loss:
+        most = max(histogram.loss) or 1.0
+        points = [
+            (low + (high - low) * k / (len(histogram.loss) - 1), v / most * top) for k, v in enumerate(histogram.loss)
+        ]
         chart.line(points, REFERENCE, f"loss {loss}, not to scale", kind="dashed")
     return chart.render()
 
@@ -641,7 +650,7 @@ def _loss_name(run: RunRecord) -> str:
     return str((run.facts.loss if run.facts is not None else {}).get("name", "")).replace("_", " ")
 
 
-def _merge_bins(found: Margins) -> Margins:
+def _merge_bins(histogram: Margins) -> Margins:
     """Return the histogram with a third of the bins, so that several lines are smooth enough to be distinguished."""
-    counts = {name: [sum(c[k : k + 3]) for k in range(0, len(c), 3)] for name, c in found.counts.items()}
-    return Margins(found.range, counts, found.rows, found.loss)
+    counts = {name: [sum(c[k : k + 3]) for k in range(0, len(c), 3)] for name, c in histogram.counts.items()}
+    return Margins(histogram.range, counts, histogram.rows, histogram.loss)
