@@ -1,4 +1,4 @@
-"""Stores of float16 and uint8: fewer bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
+"""Stores of float16, uint8 and int8: fewer bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
 
 from __future__ import annotations
 
@@ -117,6 +117,31 @@ def test_store_dtype_uint8_is_a_quarter_of_the_bytes_and_changes_no_bit(tmp_path
         weights.append(sv.fit(store, tmp_path / "m.svm", overwrite=True, standardize=True).model.weights)
     assert (weights[0] == weights[1]).all()
     assert (weights[0] == weights[2]).all()
+
+
+def test_store_dtype_int8_scales_columns_and_keeps_small_whole_numbers(tmp_path: Path) -> None:
+    rows = np.column_stack([X * np.float32(10.0) ** np.arange(-5, 7), np.rint(X[:, :1] * 20), np.zeros(ROWS)]).astype(
+        np.float32
+    )
+    for factor in (1, 4):
+        done = sv.ingest(
+            rows * factor, tmp_path / f"{factor}.zarr", y=Y, store_dtype="int8", chunk="16KiB", test_fraction=0.2
+        )
+    assert done.store_dtype == "int8"
+    stores = [sv.open_store(tmp_path / f"{factor}.zarr") for factor in (1, 4)]
+    assert stores[0].digest != stores[1].digest  # equal bytes of another scale
+    held_out = sv.open_store(tmp_path / "1.test.zarr")
+    assert held_out.facts["scale"] == stores[0].facts["scale"]
+    assert stores[0].layout.bytes_per_pass == stores[0].layout.rows * (rows.shape[1] + 4)
+    sv.ingest(rows, tmp_path / "all.zarr", y=Y, store_dtype="int8")
+    stored = stored_rows(tmp_path / "all.zarr")
+    assert (np.abs(stored - rows) <= np.abs(rows).max(axis=0) / 253).all()
+    assert (stored[:, COLUMNS:] == rows[:, COLUMNS:]).all()
+    assert sv.open_store(tmp_path / "all.zarr").statistics().mean == pytest.approx(
+        stored.mean(axis=0, dtype=np.float64)
+    )
+    fitted = sv.fit(tmp_path / "all.zarr", tmp_path / "m.svm", standardize=True)
+    assert fitted.certified
 
 
 class Tensor:

@@ -37,12 +37,12 @@ from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
-from streamsvm.rows import CSR, Dense, Rows, density, in_layout, row_count, row_where
+from streamsvm.rows import CSR, Dense, Float32, Rows, density, in_layout, row_count, row_where
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
-from streamsvm.store.format.arrays import FLOAT16, FLOAT32, UINT8, Encoding
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32, INT8, UINT8, Encoding
 from streamsvm.store.format.labels import (
     TARGET,
     Census,
@@ -65,6 +65,7 @@ from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
+from streamsvm.store.sources.source import BaseSource
 from streamsvm.store.write.resume import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
 from streamsvm.store.write.shuffle import SHUFFLE_BYTES, ShufflingWriter
 from streamsvm.store.write.writer import Background, StoreWriter
@@ -80,6 +81,8 @@ the next chunk only after the previous one was written."""
 PARSER_BYTES = 16 << 20
 """Bytes for each additional parser thread: text, parsed arrays and rows (measured: 9 MiB with short rows)."""
 AUTO = "auto"
+LEAST_LARGEST = 1e-30
+"""The largest number of a column of zeros, by which its scale is not 0."""
 CACHE = "cache"
 """The key in the manifest of a store that a fit has made from files; its value says from what the store was made."""
 DENSE_FROM = 0.5
@@ -355,13 +358,14 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
     stopwatch = Stopwatch()
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})
+    scale = find_scale(source) if job.store_dtype == INT8 and not job.repair else None
     columns = source.columns  # read here, because the reading thread may change it at any time
     numbered = ((len(source.sources) - 1, batch) for batch in source.batches())  # each with the position of its file
     with closing(read_ahead(numbered)) as batches, ExitStack() as on_failure, defer_signals():
         first = next(batches, None)
         if first is None or not len(first[1].labels):
             raise _no_rows_error(job, first)
-        form = _choose_form(job, source, columns, first[1])
+        form = _choose_form(job, source, columns, first[1], scale)
         check_disk(job.store, total, source, first[1], form)
         stores = Stores(job, opener, coder, form)
         on_failure.push(stores.on_exit)
@@ -553,7 +557,28 @@ def _no_rows_error(job: IngestJob, first: object) -> DataError:
     return DataError(f"{job.sources[0]} holds no labels", code="E-LABEL", hint="name their column: --label")
 
 
-def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Batch) -> StoreForm:
+def find_scale(source: Source) -> Float32 | None:
+    """Read all rows and return the scale of each column for int8, (columns,): 1 if it holds whole numbers that fit, else
+    127 stands for its largest number; None for sparse rows. Raises UsageError for files that workers read.
+    """
+    if not isinstance(source, BaseSource):
+        raise UsageError("workers of a cluster cannot find the scale of int8", hint="ingest without --cluster")
+    largest, whole = np.zeros(0, np.float32), np.ones(0, np.bool_)
+    with source.looking_ahead():
+        for batch in source.batches():
+            if isinstance(batch.X, CSR):
+                return None
+            values = batch.X.values
+            if not len(largest):
+                largest, whole = np.zeros(values.shape[1], np.float32), np.ones(values.shape[1], np.bool_)
+            np.maximum(largest, np.abs(values).max(axis=0, initial=0), out=largest)
+            whole &= (values == np.rint(values)).all(axis=0)
+    scale: Float32 = np.asarray(np.maximum(largest, LEAST_LARGEST) / 127, np.float32)
+    scale[whole & (largest <= 127)] = 1
+    return scale
+
+
+def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Batch, scale: Float32 | None) -> StoreForm:
     """Return the form in which the rows of a source are stored. Raises UsageError for a type that CSR rows cannot have."""
     sparse = _is_sparse(job.layout, source.sparse, columns, first)
     if job.store_dtype == AUTO and not sparse and source.is_float16:
@@ -566,7 +591,8 @@ def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Bat
             hint="leave it out, or pass --layout dense",
         )
     is_exact = job.store_dtype == FLOAT16 and source.is_float16
-    return StoreForm(sparse, columns, Encoding(job.store_dtype), is_exact=is_exact)
+    encoding = Encoding(job.store_dtype) if scale is None else Encoding(job.store_dtype, scale)
+    return StoreForm(sparse, columns, encoding, is_exact=is_exact)
 
 
 def _is_sparse(layout: str, sparse: bool, columns: int | None, first: Batch) -> bool:
@@ -592,6 +618,8 @@ def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> li
     facts = manifest_facts(job, source, rejected, stores.coder)
     if isinstance(stores.coder, Numbers):
         facts[TARGET] = stores.coder.facts()
+    if stores.encoding is not None and len(stores.encoding.scale):
+        facts["scale"] = stores.encoding.scale.tolist()
     committed = stores.commit(columns, facts)
     similar = similar_texts(getattr(stores.coder, "classes", ()))
     shown = ", ".join(quote(text, 24) for text in similar[:6])

@@ -45,7 +45,7 @@ LEAST_UNIT = 1024
 PAGE = 4096
 
 
-FLOAT32, FLOAT16, UINT8 = "float32", "float16", "uint8"
+FLOAT32, FLOAT16, UINT8, INT8 = "float32", "float16", "uint8", "int8"
 
 
 class Encoding(NamedTuple):
@@ -80,8 +80,7 @@ class Encoding(NamedTuple):
         """Return rows (n, columns) as they will be read again, in float32, and which numbers the type cannot hold, bool
         (n, columns): those beyond float16, and those that are not whole or beyond uint8.
         """
-        rounded = np.empty(values.shape, np.float32)
-        stored = self.encode(values)
+        rounded, stored = np.empty(values.shape, np.float32), self.encode(values)
         self.decode(stored, rounded)
         if self.dtype == UINT8:
             return rounded, rounded != values

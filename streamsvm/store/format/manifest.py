@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +106,12 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return Layout(self.columns, rows, nonzeros, tuple(self.classes), tuple(counts), weighted, dtype=dtype)
 
 
-def content_digest(kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry]) -> str:
+def content_digest(
+    kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry], scale: Sequence[float] = ()
+) -> str:
     """Return the sha256 of the content; equal data in equal chunks has equal digests, independent of path and time."""
-    return hashlib.sha256(msgspec.json.encode([FORMAT, kind, columns, classes, chunks])).hexdigest()
+    content = [FORMAT, kind, columns, classes, chunks, *([list(scale)] if len(scale) else [])]
+    return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
 def write(root: Path, manifest: Manifest) -> None:

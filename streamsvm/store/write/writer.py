@@ -311,7 +311,9 @@ class StoreWriter:
 
     def _manifest(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         sha256 = statistics.write(self.directory, self._moments.result(columns, self.sparse))
-        digest = manifests.content_digest(self._kind, columns, list(classes), self._chunks)
+        # an embedding is known by what it is made of, the map, and not by its scale
+        scale = [] if self.encoding is None or "map" in facts else self.encoding.scale.tolist()
+        digest = manifests.content_digest(self._kind, columns, list(classes), self._chunks, scale)
         assert self._chunker is not None
         return Manifest(
             format=manifests.FORMAT,
