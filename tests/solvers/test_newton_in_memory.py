@@ -257,6 +257,18 @@ def test_auto_certifies_a_wide_table_in_three_readings(
         assert last["facts"]["products"] <= 150, "Hessian products: are rare columns settled, dense ones closed?"
 
 
+def test_newton_in_memory_takes_steps_at_once_where_few_of_the_columns_have_an_entry() -> None:
+    """Hashed categories of few values: rounds of coordinate descent would only come before the steps."""
+    rng = np.random.default_rng(0)
+    dense = np.zeros((3000, 1600), np.float32)
+    dense[np.arange(3000), 50 * rng.integers(0, 30, 3000)] = 1
+    y = np.where(rng.random(3000) < 0.2 + 0.6 * (dense[:, ::100].sum(axis=1) > 0), 1.0, -1.0)
+    found = solver_of(rows_in_memory(csr_of(dense), y), 1600, SquaredHinge())
+    found.advance_until_solved(np.inf, 5)
+    assert found.solved
+    assert found.descent is None
+
+
 # -- coordinate descent in the dual --------------------------------------------------------------------------------------
 
 
