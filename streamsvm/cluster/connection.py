@@ -1,8 +1,8 @@
-"""The executor of ``--cluster``: local workers for one run, or a connection to a running cluster.
+"""Create the executor that ``--cluster`` asks for: start local workers for one run, or connect to a running cluster.
 
 Every process of a cluster executes whatever code it receives, so that anyone who can connect controls it. Addresses
-that are neither encrypted nor on this machine are therefore refused. Faults of the TLS setup are checked before Dask
-connects, because Dask would only wait.
+that are neither encrypted nor on this machine are therefore refused. The TLS setup is checked before Dask connects,
+because on a fault Dask would wait for a timeout and name no cause.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ from streamsvm.input_files import is_file, read_whole
 MAX_SCHEDULER_FILE_BYTES = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"
 FORMS = "tcp://127.0.0.1:8786, tls://HOST:8786, local:4 or scheduler-file:PATH"
-ALWAYS_ALLOWED_WORKERS, WORKERS_PER_PROCESSOR = 16, 4
-"""Number of local workers that are allowed on any machine, and per processor if that is more."""
+ALWAYS_ALLOWED_WORKERS = 16
+"""Number of local workers that may be started on any machine."""
+WORKERS_PER_PROCESSOR = 4
+"""Number of local workers per processor that may be started on a machine with many processors."""
 
 
 class Address(NamedTuple):
@@ -66,8 +68,10 @@ def parse_address(text: str, *, insecure: bool = False) -> Address:
 
 
 def check_url(url: str, *, insecure: bool) -> None:
-    """Check an address. Raises UsageError, and SecurityError if it is unencrypted on a network and ``insecure`` is
-    False.
+    """Check that ``url`` is the address of a scheduler and safe to use.
+
+    Raises UsageError if it is malformed; raises SecurityError if the connection would be neither encrypted nor within
+    this machine and ``insecure`` is False.
     """
     try:
         parts = urlsplit(url)
@@ -75,10 +79,10 @@ def check_url(url: str, *, insecure: bool) -> None:
     except ValueError:
         host, port, parts = None, None, urlsplit("")
     if parts.username is not None or parts.password is not None:
-        hint = f"who may use a cluster is decided by certificates; write it as {FORMS}"
-        raise UsageError("the address of a cluster has no user and no password", hint=hint)
+        hint = f"certificates decide who may use a cluster; write the address as {FORMS}"
+        raise UsageError("the address of a cluster must not contain a user name or a password", hint=hint)
     if host is None or port is None or parts.scheme not in ("tcp", "tls"):
-        raise UsageError(f"{quote(url)} is not the address of a cluster", hint=f"write it as {FORMS}")
+        raise UsageError(f"{quote(url)} is not the address of a cluster", hint=f"write the address as {FORMS}")
     if parts.path or parts.query or parts.fragment:
         hint = f"leave it out: --cluster {shlex.quote(f'{parts.scheme}://{parts.netloc}')}"
         raise UsageError(f"{quote(url)} has something after its port", hint=hint)
@@ -102,56 +106,60 @@ def _parse_workers(text: str) -> int:
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise UsageError(f"'local:{text}' does not say how many workers", hint="write it as local:2")
     processors = len(os.sched_getaffinity(0))
-    most = max(ALWAYS_ALLOWED_WORKERS, WORKERS_PER_PROCESSOR * processors)
-    if len(text) > 9 or int(text) > most:
+    max_workers = max(ALWAYS_ALLOWED_WORKERS, WORKERS_PER_PROCESSOR * processors)
+    if len(text) > 9 or int(text) > max_workers:
         hint = f"a worker computes with one thread: write it as local:{processors}"
-        raise UsageError(f"'local:{text}' asks for more than {most} workers of {processors} processors", hint=hint)
+        allowed = f"at most {max_workers} are allowed on this machine with {processors} processors"
+        raise UsageError(f"'local:{text}' asks for too many workers: {allowed}", hint=hint)
     return int(text)
 
 
 def _read_scheduler_file(path: Path) -> str:
     """Return the address in a file that ``dask scheduler --scheduler-file`` wrote."""
     if not is_file(path):
-        hint = "start it with: dask scheduler --scheduler-file PATH"
+        hint = "start the scheduler with: dask scheduler --scheduler-file PATH"
         raise MissingError(f"there is no scheduler file at {path}", hint=hint)
     try:
         content: Any = json.loads(read_whole(path, MAX_SCHEDULER_FILE_BYTES, follow=True))
         return str(content["address"])
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise DataError(f"{path} is not a scheduler file", hint="one is written by dask scheduler") from error
+        hint = "use the file that dask scheduler --scheduler-file PATH wrote"
+        raise DataError(f"{path} is not a scheduler file", hint=hint) from error
 
 
 PROBE_SECONDS = 5.0
-VARIABLE = "DASK_DISTRIBUTED__COMM__TLS__"
+TLS_VARIABLE_PREFIX = "DASK_DISTRIBUTED__COMM__TLS__"
 
 
-def check_files(ca_file: str, cert: str, key: str | None) -> None:
-    """Raise SecurityError E-TLS for the first file that cannot be read, holds no certificate, or does not match the
+def check_certificate_files(ca_file: str, cert: str, key: str | None) -> None:
+    """Raise SecurityError E-TLS for the first file that cannot be read, contains no certificate, or does not match the
     key.
 
-    ``key``: the file of the private key; None: the certificate file ``cert`` holds it too.
+    ``key``: the file of the private key; None: the certificate file ``cert`` contains the key, too.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(ca_file)
     except OSError as error:
-        raise _refuse_file(ca_file, error, "CA_FILE") from error
+        raise _unusable_file_error(ca_file, error, "CA_FILE") from error
     for path in (cert, key or cert):
         try:
             open(path, "rb").close()
         except OSError as error:
-            raise _refuse_file(path, error, "CLIENT__CERT" if path == cert else "CLIENT__KEY") from error
+            raise _unusable_file_error(path, error, "CLIENT__CERT" if path == cert else "CLIENT__KEY") from error
     try:
         context.load_cert_chain(cert, key)
     except OSError as error:
-        raise _refuse_file(f"{cert} with the key {key}" if key else cert, error, "CLIENT__CERT") from error
+        files = f"{cert} with the key {key}" if key else cert
+        raise _unusable_file_error(files, error, "CLIENT__CERT") from error
 
 
-def _refuse_file(what: str, error: OSError, variable: str) -> SecurityError:
-    """Return the error for a file. Of an SSLError the reason is quoted, which says more than its number."""
+def _unusable_file_error(file: str, error: OSError, variable: str) -> SecurityError:
+    """Return the error for a file. For an SSLError, it quotes the reason, which says more than the error number."""
     why = (error.reason or str(error)) if isinstance(error, ssl.SSLError) else error.strerror
-    message = f"{what} cannot be used for tls://: {str(why).replace('_', ' ').lower()}"
-    return SecurityError(message, hint=f"name files in PEM format; this one is from {VARIABLE}{variable}", code="E-TLS")
+    message = f"{file} cannot be used for tls://: {str(why).replace('_', ' ').lower()}"
+    hint = f"the file must be in PEM format; it was named by {TLS_VARIABLE_PREFIX}{variable}"
+    return SecurityError(message, hint=hint, code="E-TLS")
 
 
 def probe_tls(url: str) -> bool | None:
@@ -179,8 +187,8 @@ SILENT_SECONDS = "30s"
 WORKER_PROCESS = "Dask Worker process (from Nanny)"
 """Dask's name for the process of a worker."""
 WORKER_CLOSE_SECONDS = 0.5
-"""Time for local workers to end by themselves. It is short, because a job that was asked to stop has only a few seconds
-itself."""
+"""Time for local workers to end by themselves. It is short because the job, once asked to stop, has only a few seconds
+to end."""
 
 
 @contextmanager
@@ -203,13 +211,17 @@ def connect_cluster(address: str, *, insecure: bool = False) -> Iterator[DaskExe
 def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterator[DaskExecutor]:
     """Yield the executor of a client, by default Dask's default client. The client stays open.
 
-    Raises UsageError if there is no client or it is asynchronous; ClusterError.
+    ``patience``: seconds without a worker, or without a heartbeat of a worker that has tasks, after which the job ends.
+    Raises ClusterError, and UsageError if there is no client or the client is asynchronous.
     """
     client = client or default_client()
     if client is None:
-        raise UsageError("there is no Dask client", hint="make one: distributed.Client('tcp://127.0.0.1:8786')")
+        raise UsageError("there is no Dask client", hint="create a client: distributed.Client('tcp://127.0.0.1:8786')")
     if client.asynchronous:
-        hint = "use a synchronous one: Client(ADDRESS, asynchronous=False), in a thread of its own if need be"
+        hint = (
+            "use a synchronous client, Client(ADDRESS, asynchronous=False), and run the job in another thread if this "
+            "one runs an event loop"
+        )
         raise UsageError("an asynchronous client cannot be used: jobs call it synchronously", hint=hint)
     executor = DaskExecutor(client, patience)
     try:
@@ -219,12 +231,12 @@ def using(client: Client | None = None, *, patience: float = PATIENCE) -> Iterat
 
 
 @contextmanager
-def of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
-    """Yield the executor of cluster='client:': that of Dask's default client, or in a task, of the cluster on which the
-    task runs.
+def executor_of_program(address: str, *, insecure: bool = False) -> Iterator[DaskExecutor]:
+    """Yield the executor for ``cluster='client:'``. It uses Dask's default client; in a task, it uses the cluster that
+    runs the task.
 
-    A job that is itself a task releases its thread on the worker while it waits for other tasks. Raises UsageError if
-    there is no client; ClusterError.
+    A job that is itself a task releases its thread on the worker while it waits for other tasks. Raises ClusterError,
+    and UsageError if there is no client.
     """
     del address, insecure  # the creator of the client has decided both
     with ExitStack() as stack:
@@ -252,8 +264,9 @@ def default_client() -> Client | None:
 def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
     """Start workers on this machine for this run, with one thread and ``memory`` bytes each.
 
-    All ports are on the loopback address. Other users of the machine can connect to them, so that scheduler and workers
-    accept only connections with the certificate of this run. There are no dashboards and no pages about the workers.
+    All ports are on the loopback address. Other users of the machine can connect to them; the scheduler and the workers
+    therefore accept only connections with the certificate of this run. There are no dashboards and no pages about the
+    workers.
     """
     settings: ByName = {
         "distributed.scheduler.worker-ttl": SILENT_SECONDS,
@@ -310,10 +323,11 @@ def _skip_main_module() -> Iterator[None]:
 
 
 async def _stop_workers(workers: list[Any]) -> None:
-    """Stop workers, even during a task, whose result nobody needs any more; files on disk are complete at any moment.
+    """Stop workers, even in the middle of a task. That is safe: nobody needs the result any more, and files on disk are
+    complete at every moment.
 
-    By default Dask waits 4 s for each task. A job that was asked to stop has no more time than that in all. After it,
-    the process would be ended without cleanup, with a warning about leaked shared resources.
+    By default Dask waits 4 s for each task. A job that was asked to stop has only about 4 s in all; then its process is
+    killed without cleanup, with a warning about leaked shared resources.
     """
     await asyncio.gather(*(worker.close(timeout=WORKER_CLOSE_SECONDS) for worker in workers), return_exceptions=True)
 
@@ -322,7 +336,8 @@ def _isolate_worker(dask_worker: Any) -> None:
     """Close the port of a worker's status pages, and make the worker ignore Ctrl-C, which a terminal sends to all
     processes.
 
-    The process that started the worker handles Ctrl-C. Dask requires the name of the argument.
+    The process that started the worker handles Ctrl-C. The argument must be called
+    ``dask_worker``: Dask recognizes it by that name.
     """
     dask_worker.http_server.stop()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -331,7 +346,7 @@ def _isolate_worker(dask_worker: Any) -> None:
 @contextmanager
 def _connect_client(address: Address) -> Iterator[Client]:
     security = _load_certificates() if address.encrypted else None
-    if address.encrypted and (wrong_protocol := _check_protocol(address.url)):  # Dask would report a defect of its own
+    if address.encrypted and (wrong_protocol := _check_protocol(address.url)):  # Dask would report an internal error
         raise wrong_protocol
     try:
         client = Client(address.url, security=security, timeout=CONNECT_SECONDS, set_as_default=False)
@@ -352,7 +367,7 @@ def _load_certificates() -> Security:
             hint="set DASK_DISTRIBUTED__COMM__TLS__CA_FILE, ...__TLS__CLIENT__CERT and ...__TLS__CLIENT__KEY",
             code="E-TLS",
         )
-    check_files(security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
+    check_certificate_files(security.tls_ca_file, security.tls_client_cert, security.tls_client_key)
     return security
 
 

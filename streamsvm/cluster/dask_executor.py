@@ -25,7 +25,7 @@ from streamsvm import __version__
 from streamsvm.aliases import JsonMapping
 from streamsvm.compute import freed_memory, threading
 from streamsvm.config.units import mib
-from streamsvm.engine.executor import Joins, OnProgress, Part, PeakAware, Result, Shared, Task, ignore_progress
+from streamsvm.engine.executor import Joins, OnProgress, Part, PeakAware, Result, SharedValue, Task, ignore_progress
 from streamsvm.engine.group_tasks import PartialResult
 from streamsvm.engine.join_tree import spans_of, tree_reduce
 from streamsvm.engine.state_transfer import state_bytes
@@ -117,14 +117,14 @@ def explain_error(
     if isinstance(error, KilledWorker):
         limit = max((int(w.get("memory_limit") or 0) for w in workers.values()), default=0)
         limit_text = f", memory limit {mib(limit)}" if limit else ""
-        needs = f", needs ~{mib(task.needs, up=True)}" if task.needs else ""
+        needs = f", needs ~{mib(task.memory_bytes, up=True)}" if task.memory_bytes else ""
         return ClusterError(
             f"task {name} failed on {error.allowed_failures + 1} workers (last: killed{limit_text}{needs})",
             code="E-WORKER",
             hint="give the workers more memory or the job less (--memory), and look into the workers' logs",
         )
     if isinstance(error, MemoryError):
-        needs = f"; it needs ~{mib(task.needs, up=True)}" if task.needs else ""
+        needs = f"; it needs ~{mib(task.memory_bytes, up=True)}" if task.memory_bytes else ""
         hint = "give the workers more memory, or the job less: --memory"
         return ClusterError(f"task {name} ran out of memory{needs}", code="E-WORKER", hint=hint)
     if isinstance(error, CancelledError) and not isinstance(error, StreamSVMError):
@@ -145,12 +145,12 @@ def _sizeof_partial(result: PartialResult) -> int:
 sizeof.register(PartialResult, _sizeof_partial)
 
 
-def pass_through(value: Shared) -> Shared:
+def pass_through(value: SharedValue) -> SharedValue:
     """Return the value. Run as a task, so that the value can be computed again if its worker is lost."""
     return value
 
 
-def run_task(function: Callable[..., Result], version: str, part: Part, *shared: Shared) -> Result:
+def run_task(function: Callable[..., Result], version: str, part: Part, *shared: SharedValue) -> Result:
     """Run a task on a worker with one thread, and record its peak of memory.
 
     Raises what the function raises, and ClusterError if driver and worker have different versions of streamsvm.
@@ -171,7 +171,9 @@ def run_task(function: Callable[..., Result], version: str, part: Part, *shared:
         raise MissingError(f"on a worker: {error.message}", hint=hint, code=error.code) from error
 
 
-def run_span(task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: Shared) -> Result:
+def run_span(
+    task: Task, join: Callable[[Result, Result], Result], parts: Sequence[Part], *shared: SharedValue
+) -> Result:
     """Compute the results of neighboring parts one after the other, and return them joined."""
     return Joins(join).compute_span(task, parts, shared)
 
@@ -218,16 +220,16 @@ class DaskExecutor:
         """Number of tasks that all workers together can run at the same time now; at least 1."""
         return max(1, sum(worker["nthreads"] for worker in self._workers().values()))
 
-    def limit(self, stated: int | None) -> int | None:
+    def memory_limit(self, user_limit: int | None) -> int | None:
         """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's limit
         per thread.
         """
-        bounds = [] if stated is None else [stated]
+        bounds = [] if user_limit is None else [user_limit]
         limited = [worker for worker in self._workers().values() if worker.get("memory_limit")]
         bounds += [int(MEMORY_SHARE * worker["memory_limit"] / worker["nthreads"]) for worker in limited]
         return min(bounds, default=None)
 
-    def share(self, value: Shared) -> Future:
+    def share(self, value: SharedValue) -> Future:
         """Return a future of the value. It is an ordinary task, which can be computed again."""
         with dask.config.set(NO_GRAPH_WARNING):
             return self.client.submit(pass_through, value, key=self._key("shared"), pure=False)
@@ -236,7 +238,7 @@ class DaskExecutor:
         self,
         task: Task,
         parts: Iterable[Part],
-        shared: Sequence[Shared] = (),
+        shared: Sequence[SharedValue] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the results in the order of the parts as they become available. Raises ClusterError and what tasks
@@ -255,7 +257,7 @@ class DaskExecutor:
             self._forget(futures)
 
     def reduce(
-        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[SharedValue], on_progress: OnProgress
     ) -> Result:
         """Return the results, joined and closed on the workers. Raises ClusterError and what tasks raise.
 
@@ -273,8 +275,8 @@ class DaskExecutor:
             return held[-1]
 
         last = tree_reduce(iter(held[:]), len(spans), partial(submit, joins.join))
-        if joins.close is not None:
-            last = submit(joins.close, last, *shared)
+        if joins.finish is not None:
+            last = submit(joins.finish, last, *shared)
         try:
             ends = [0, *(span.stop for span in spans)]
             self._wait(last, task, lambda: ends[self._count_done(keys, held)], on_progress)
@@ -313,7 +315,7 @@ class DaskExecutor:
         self._calls += 1
         return f"{what}-{self._name}{self._calls:06d}"
 
-    def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> list[Future]:
+    def _submit(self, task: Task, parts: Sequence[Part], shared: Sequence[SharedValue]) -> list[Future]:
         """Submit one task for each part. Contiguous parts prefer the same worker, where they are joined without network
         traffic.
         """
@@ -404,8 +406,8 @@ class LocalExecutor(DaskExecutor):
         """Number of tasks that can run at the same time, also before the workers are started."""
         return self._count if self._connection is None else super().threads
 
-    def limit(self, stated: int | None) -> int | None:
+    def memory_limit(self, user_limit: int | None) -> int | None:
         """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's
         memory.
         """
-        return min([int(MEMORY_SHARE * self._memory), *([] if stated is None else [stated])])
+        return min([int(MEMORY_SHARE * self._memory), *([] if user_limit is None else [user_limit])])

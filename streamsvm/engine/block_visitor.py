@@ -130,9 +130,9 @@ class BlockVisitor:
         needed = any(self.solver.needs_features(problem.state) for problem in visiting)
         return self.features.parts(X) if needed else self.features.unformed_parts(X)
 
-    def join_gathered(self, states: list[State]) -> None:
-        """Call the solver's ``join_gathered`` at the end of a pass, before ``finish`` is called for each state."""
-        self.solver.join_gathered(states)
+    def share_between_problems(self, states: list[State]) -> None:
+        """Call the solver's ``share_between_problems`` at the end of a pass, before ``finish`` is called for each state."""
+        self.solver.share_between_problems(states)
 
     def finish(self, state: State, deadline: float = float("inf")) -> Certificate:
         """Close a pass of one problem. A solver with ``stops_early`` stops at ``deadline``, a moment of

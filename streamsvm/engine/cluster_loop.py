@@ -53,7 +53,7 @@ def close_pass(joined: PartialResult, work: Work, pass_input: PassInput) -> Pass
         work.driver_state.load(pass_input.version, states)
     visitor = BlockVisitor(work.solver, work.features)
     deadline = time.perf_counter() + (pass_input.deadline - time.time())
-    visitor.join_gathered(list(states.values()))
+    visitor.share_between_problems(list(states.values()))
     certificates = [visitor.finish(state, deadline) for state in states.values()]
     for (k, state), certificate in zip(states.items(), certificates, strict=True):
         if certificate.ends(work.problems[k]):  # no further pass needs the steps

@@ -18,7 +18,7 @@ EXECUTORS = Registry(
         "tls": "streamsvm.cluster:connect_cluster",
         "scheduler-file": "streamsvm.cluster:connect_cluster",
         "local": "streamsvm.cluster:connect_cluster",
-        "client": "streamsvm.cluster.connection:of_program",
+        "client": "streamsvm.cluster.connection:executor_of_program",
         "here": "streamsvm.engine.cluster_schemes:connect_here",
     },
 )
@@ -61,7 +61,7 @@ def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Exe
         try:
             yield executor
         except BudgetError as error:
-            _explain_worker_limit(error, executor.limit(None), job.memory)
+            _explain_worker_limit(error, executor.memory_limit(None), job.memory)
             raise
 
 

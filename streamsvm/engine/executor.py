@@ -1,5 +1,5 @@
-"""Executors: run the parts of a job one after the other or on threads (on a cluster: ``cluster.dask_executor``), with
-bit-identical results.
+"""Run the parts of a job serially or on threads, with bit-identical results. ``cluster.dask_executor`` runs them on a
+cluster.
 
 Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of
 the parts. The result therefore does not depend on which thread or worker computed a part, or when.
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 POLL_SECONDS = 0.25
 """Seconds between two checks for a stop request while no result arrives."""
-AHEAD = 2
+RESULTS_AHEAD_PER_THREAD = 2
 """Number of results per thread that may wait until the consumer takes them."""
 
 
 Part: TypeAlias = Any
 """A part of a job: the first argument of the function of a ``Task``."""
 
-Shared: TypeAlias = Any
-"""A value that every task of a job gets, or a reference to it on a worker."""
+SharedValue: TypeAlias = Any
+"""A value that is passed with each part of a job, or a reference to it on a worker."""
 
 Result: TypeAlias = Any
 """The return value of the function of a ``Task``. Executors never look into parts, shared values and results."""
@@ -49,10 +49,12 @@ class PeakAware(Protocol):
 
 @runtime_checkable
 class CopyingJoin(Protocol):
-    """A join that copies its arguments instead of modifying them. For temporary results the copies are unnecessary."""
+    """A join that copies its arguments instead of modifying them. Where both results are temporary, the executor calls
+    ``modifying_join`` to avoid the copies.
+    """
 
-    def modifying_join(self, *shared: Shared) -> Callable[[Result, Result], Result]:
-        """Return a join that may modify its arguments. ``shared``: the shared values of the tasks."""
+    def modifying_join(self, *shared: SharedValue) -> Callable[[Result, Result], Result]:
+        """Return a join that may modify its arguments. ``shared``: the shared values of the job."""
         ...
 
 
@@ -63,46 +65,45 @@ class Task(NamedTuple):
     """Name for users: fit, embed, ..."""
     function: Callable[..., Result]
     """The function, called with a part and the shared values. It is sent to workers by name."""
-    needs: int = 0
-    """Bytes of memory that it is expected to need, for the message if a worker runs out of memory."""
-    each: Callable[..., Generator[Result]] | None = None
-    """For tasks that read ahead across parts: ``each(parts, *shared)`` yields the results of several parts in order.
-    None: ``function`` is called for each part."""
+    memory_bytes: int = 0
+    """Expected memory for one part, in bytes, for the message if a worker runs out of memory; 0: unknown."""
+    function_of_parts: Callable[..., Generator[Result]] | None = None
+    """For tasks that read ahead across parts: ``function_of_parts(parts, *shared)`` yields the results of several parts
+    in order. None: ``function`` is called for each part."""
 
-    def results(self, parts: Iterator[Part], shared: Sequence[Shared]) -> Generator[Result]:
+    def results(self, parts: Iterator[Part], shared: Sequence[SharedValue]) -> Generator[Result]:
         """Yield the results of the parts in order."""
-        if self.each is not None:
-            return self.each(parts, *shared)
+        if self.function_of_parts is not None:
+            return self.function_of_parts(parts, *shared)
         return (self.function(part, *shared) for part in parts)
 
 
 class Joins(NamedTuple):
-    """The functions that reduce results: ``join(left, right)`` for neighbors, then ``close(joined, *shared)``."""
+    """The functions that reduce results: ``join(left, right)`` for neighbors, then ``finish(joined, *shared)``."""
 
     join: Callable[[Result, Result], Result]
     """Joins two neighboring results; on a cluster it must not modify them."""
-    close: Callable[..., Result] | None = None
+    finish: Callable[..., Result] | None = None
     """A module-level function that runs where the last join ran; None: the joined result is returned."""
     tree: JoinTree[Result] | None = None
-    """The tree of an executor in this process, which may hold the results of some parts already; None: a new tree."""
+    """A tree that contains the results of some parts already, for executors in this process; None: a new tree."""
 
     def tree_over(self, parts: Sequence[Part]) -> JoinTree[Result]:
         """Return the tree along which the results of these parts are joined."""
         return JoinTree(len(parts), self.join) if self.tree is None else self.tree
 
-    def compute_span(self, task: Task, parts: Sequence[Part], shared: Sequence[Shared]) -> Result:
+    def compute_span(self, task: Task, parts: Sequence[Part], shared: Sequence[SharedValue]) -> Result:
         """Compute the results of some neighboring parts and return them joined."""
-        given: object = self.join
-        join = given.modifying_join(*shared) if isinstance(given, CopyingJoin) else self.join
-        tree = JoinTree(len(parts), join)
+        join: object = self.join  # typed as an object, because mypy would call the test below always false
+        tree = JoinTree(len(parts), join.modifying_join(*shared) if isinstance(join, CopyingJoin) else self.join)
         with closing(task.results(iter(parts), shared)) as results:
             for number in range(len(parts)):
                 tree.add(number, next(results))
         return tree.result
 
-    def close_result(self, joined: Result, shared: Sequence[Shared]) -> Result:
-        """Return what ``close`` makes of the joined result; without ``close``, the joined result itself."""
-        return joined if self.close is None else self.close(joined, *shared)
+    def finish_result(self, joined: Result, shared: Sequence[SharedValue]) -> Result:
+        """Return what ``finish`` returns for the joined result; without ``finish``, the joined result itself."""
+        return joined if self.finish is None else self.finish(joined, *shared)
 
 
 OnProgress = Callable[[int], None]
@@ -118,15 +119,15 @@ class Executor(Protocol):
 
     @property
     def threads(self) -> int:
-        """Number of tasks that can run at the same time now."""
+        """Number of parts that can be computed at the same time now."""
         ...
 
-    def limit(self, stated: int | None) -> int | None:
-        """Return the bytes of memory that a worker lets a task use, given the user's limit; None: there is no limit."""
+    def memory_limit(self, user_limit: int | None) -> int | None:
+        """Return the memory in bytes that a task may use on a worker, given the user's limit; None: there is no limit."""
         ...
 
-    def share(self, value: Shared) -> Shared:
-        """Return a reference to ``value``, so that it is sent to each worker once and not with each task. Tasks must
+    def share(self, value: SharedValue) -> SharedValue:
+        """Return a reference to ``value``, so that it is sent to each worker once and not with each part. Tasks must
         not modify it.
         """
         ...
@@ -135,7 +136,7 @@ class Executor(Protocol):
         self,
         task: Task,
         parts: Iterable[Part],
-        shared: Sequence[Shared] = (),
+        shared: Sequence[SharedValue] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the results in the order of the parts. Executors in this process take a part from ``parts`` when they
@@ -144,25 +145,25 @@ class Executor(Protocol):
         ...
 
     def reduce(
-        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[SharedValue], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined along ``JoinTree`` and closed."""
+        """Return the one result that joining along ``JoinTree`` and then ``joins.finish`` yield."""
         ...
 
 
-class InThisProcess:
+class InProcessExecutor:
     """Base class of executors whose tasks run in this process."""
 
-    def limit(self, stated: int | None) -> int | None:
-        """Return the user's limit: the plan counts all memory of this process."""
-        return stated
+    def memory_limit(self, user_limit: int | None) -> int | None:
+        """Return the user's limit unchanged, because the memory plan of the job covers this whole process."""
+        return user_limit
 
-    def share(self, value: Shared) -> Shared:
+    def share(self, value: SharedValue) -> SharedValue:
         """Return the value itself."""
         return value
 
 
-class SerialExecutor(InThisProcess):
+class SerialExecutor(InProcessExecutor):
     """Runs parts one after the other in this process. A cluster returns the same result to the last bit."""
 
     threads = 1
@@ -171,7 +172,7 @@ class SerialExecutor(InThisProcess):
         self,
         task: Task,
         parts: Iterable[Part],
-        shared: Sequence[Shared] = (),
+        shared: Sequence[SharedValue] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the result of each part, one after the other."""
@@ -182,9 +183,9 @@ class SerialExecutor(InThisProcess):
                 on_progress(done)
 
     def reduce(
-        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[SharedValue], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined along the tree and closed."""
+        """Return the one result that joining along the tree and then ``joins.finish`` yield."""
         tree = joins.tree_over(parts)
         missing = tree.missing()
         with closing(task.results((parts[number] for number in missing), shared)) as results:
@@ -192,27 +193,30 @@ class SerialExecutor(InThisProcess):
                 tree.add(number, next(results))
                 check_time()
                 on_progress(done)
-        return joins.close_result(tree.result, shared)
+        return joins.finish_result(tree.result, shared)
 
 
-class ThreadExecutor(InThisProcess):
+class ThreadExecutor(InProcessExecutor):
     """Runs parts on N threads of this process."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
-        """Number of tasks that run at the same time, if no other task has borrowed cores (``compute.threading``)."""
+        """Number of parts that are computed at the same time, unless other work has borrowed the cores
+        (``compute.threading``)."""
 
     def map(
         self,
         task: Task,
         parts: Iterable[Part],
-        shared: Sequence[Shared] = (),
+        shared: Sequence[SharedValue] = (),
         on_progress: OnProgress = ignore_progress,
     ) -> Generator[Result]:
         """Yield the results in the order of the parts; threads work a few parts ahead. Raises what tasks raise."""
         finished: dict[int, Result] = {}
-        results = partial(task.results, shared=shared)
-        with PartThreads(results, enumerate(parts), finished.__setitem__, self.threads, AHEAD * self.threads) as pool:
+        compute = partial(task.results, shared=shared)
+        with PartThreads(
+            compute, enumerate(parts), finished.__setitem__, self.threads, RESULTS_AHEAD_PER_THREAD * self.threads
+        ) as pool:
             for number in count():
                 while True:
                     is_finished = pool.is_finished  # read before the lookup: the last result may arrive between the two
@@ -222,27 +226,29 @@ class ThreadExecutor(InThisProcess):
                         return
                     pool.wait()
                     check_time()
-                    on_progress(pool.done)
+                    on_progress(pool.consumed_count)
                 yield finished.pop(number)
                 pool.count_delivered()
 
     def reduce(
-        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[Shared], on_progress: OnProgress
+        self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[SharedValue], on_progress: OnProgress
     ) -> Result:
-        """Return the results joined along the tree, and closed in the calling thread. Raises what tasks raise."""
+        """Return the one result that joining along the tree, and then ``joins.finish`` in the calling thread, yield.
+        Raises what tasks raise.
+        """
         tree = joins.tree_over(parts)
         missing = [(number, parts[number]) for number in tree.missing()]
         if len(missing) < 2:  # threads would not help
             return SerialExecutor().reduce(task, parts, joins._replace(tree=tree), shared, on_progress)
 
-        results = partial(task.results, shared=shared)
-        with PartThreads(results, missing, tree.add, min(self.threads, len(missing))) as pool:
+        compute = partial(task.results, shared=shared)
+        with PartThreads(compute, missing, tree.add, min(self.threads, len(missing))) as pool:
             while not pool.is_finished:
                 pool.wait()
                 check_time()
-                on_progress(len(parts) - len(missing) + pool.done)
+                on_progress(len(parts) - len(missing) + pool.consumed_count)
         on_progress(len(parts))
-        return joins.close_result(tree.result, shared)
+        return joins.finish_result(tree.result, shared)
 
 
 def local_executor(threads: int) -> SerialExecutor | ThreadExecutor:
@@ -259,15 +265,15 @@ class PartThreads:
 
     def __init__(
         self,
-        results: Callable[[Iterator[Part]], Generator[Result]],
-        numbered: Iterable[tuple[int, Part]],
+        compute: Callable[[Iterator[Part]], Generator[Result]],
+        numbered_parts: Iterable[tuple[int, Part]],
         consume: Callable[[int, Result], None],
         threads: int,
         ahead: float = float("inf"),
     ) -> None:
-        """``results`` yields the results of some parts in order; ``numbered``: the parts with their numbers."""
-        self._results, self._consume = results, consume
-        self._remaining, self._remaining_lock = iter(numbered), threading.Lock()
+        """``compute`` yields the results of some parts in order; ``numbered_parts``: the parts with their numbers."""
+        self._compute, self._consume = compute, consume
+        self._remaining, self._remaining_lock = iter(numbered_parts), threading.Lock()
         self._wanted, self._ahead, self._delivered = threads, ahead, 0
         self._changed = threading.Condition()
         self._events: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
@@ -275,16 +281,25 @@ class PartThreads:
         self._stop = False
         self._threads: list[threading.Thread] = []
         self._borrowed = 0
-        self.done, self._started, self._exhausted = 0, 0, False
-        """Number of results consumed, number of parts given to threads, and whether no part is left."""
+        self.consumed_count = 0
+        """Number of results that were consumed."""
+        self._started_count = 0
+        """Number of parts that threads have taken."""
+        self._exhausted = False
+        """Whether no part is left."""
 
     def __enter__(self) -> Self:
-        start_all(self._create_threads(), self._join)
+        start_all(self._create_threads(), self._end_threads)
         return self
 
     def __exit__(self, *outcome: object) -> None:
-        self._join()
-        while outcome[0] is None and not self._events.empty():
+        self._end_threads()
+        if outcome[0] is None:
+            self._raise_pending_error()
+
+    def _raise_pending_error(self) -> None:
+        """Raise the error of a thread that ended after the last call of ``wait``, if there is one."""
+        while not self._events.empty():
             self.wait()
 
     def wait(self) -> None:
@@ -300,7 +315,7 @@ class PartThreads:
     def is_finished(self) -> bool:
         """Whether the results of all parts were consumed."""
         with self._changed:
-            return self._exhausted and self.done == self._started
+            return self._exhausted and self.consumed_count == self._started_count
 
     def count_delivered(self) -> None:
         """Count the delivery of the next result in order."""
@@ -315,12 +330,12 @@ class PartThreads:
             self._threads.append(threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True))
             yield self._threads[-1]
 
-    def _join(self) -> None:
-        end_all(self._threads, self._end)
-        CORES.give_back(self._borrowed)  # those of threads that were never started
+    def _end_threads(self) -> None:
+        end_all(self._threads, self._request_stop)
+        CORES.give_back(self._borrowed)  # cores borrowed for threads that never started
         self._borrowed = 0
 
-    def _end(self) -> None:
+    def _request_stop(self) -> None:
         """Ask threads to stop after their current part."""
         with self._changed:
             self._stop = True
@@ -329,11 +344,11 @@ class PartThreads:
     def _work(self) -> None:
         numbers: deque[int] = deque()
         try:
-            with closing(self._results(self._parts(numbers))) as results:
+            with closing(self._compute(self._take_parts(numbers))) as results:
                 for result in results:
                     self._hand_over(numbers.popleft(), result)
         except BaseException as error:  # noqa: BLE001 (raised again by the thread that waits)
-            self._end()
+            self._request_stop()
             self._events.put(error)
         finally:
             self._return_core()
@@ -343,29 +358,29 @@ class PartThreads:
             self._changed.wait_for(lambda: self._stop or number < self._delivered + self._ahead)
         self._consume(number, result)
         with self._changed:
-            self.done += 1
+            self.consumed_count += 1
         self._events.put(None)
 
-    def _parts(self, numbers: deque[int]) -> Iterator[Part]:
+    def _take_parts(self, numbers: deque[int]) -> Iterator[Part]:
         """Yield the parts that one thread takes; append their numbers to ``numbers``."""
-        while (taken := self._next()) is not None:
+        while (taken := self._take_next()) is not None:
             numbers.append(taken[0])
             yield taken[1]
 
-    def _next(self) -> tuple[int, Part] | None:
+    def _take_next(self) -> tuple[int, Part] | None:
         """Return the next part and its number, which may take long to produce; None after the last part."""
         with self._remaining_lock:
             if self._stop or self._exhausted:
                 return None
             taken = next(self._remaining, None)
             with self._changed:
-                self._started, self._exhausted = self._started + (taken is not None), taken is None
+                self._started_count, self._exhausted = self._started_count + (taken is not None), taken is None
         if taken is None:
             self._events.put(None)  # wakes the waiting thread, which may have the last result already
         return taken
 
     def _return_core(self) -> None:
-        """Give the core of this thread back, except the one core that belongs to the waiting thread."""
+        """Give back one borrowed core, if any is left: the last thread to end used the core of the waiting thread."""
         with self._changed:
-            given, self._borrowed = min(1, self._borrowed), max(0, self._borrowed - 1)
-        CORES.give_back(given)
+            returned, self._borrowed = min(1, self._borrowed), max(0, self._borrowed - 1)
+        CORES.give_back(returned)

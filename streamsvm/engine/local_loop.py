@@ -94,7 +94,7 @@ class StreamTrainer(FitLoop):
             # After the last visit too: closing a pass may take longer than its visits.
             checkpointer.save_if_due(training)
         training.passes, training.chunks_visited = training.passes + 1, 0
-        self._visitor.join_gathered([problem.state for problem in active])
+        self._visitor.share_between_problems([problem.state for problem in active])
         for position, problem in enumerate(active, 1):
             self._progress.closing(position, len(active))
             run = training.runs[problem.number]
@@ -167,7 +167,7 @@ class LocalGroupTrainer(GroupTrainer):
         for problem, state in zip(active, result.states, strict=True):
             for name, value in field_values(problem.state, self._solver.driver_fields).items():
                 setattr(state, name, value)
-        visitor.join_gathered(result.states)
+        visitor.share_between_problems(result.states)
         for position, (problem, state) in enumerate(zip(active, result.states, strict=True), 1):
             self._progress.closing(position, len(active))
             run = training.runs[problem.number]

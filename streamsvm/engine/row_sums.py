@@ -132,7 +132,7 @@ def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
     """Return the sum over all rows, computed on several threads. Raises what reading the store raises."""
     blocks = (DEPTH + 2) * rows.store.layout.block_bytes  # one of them is a copy
     threads = cores.lanes(blocks + 2 * sums.nbytes + rows.working)
-    task = Task("evaluation", _sum_group, each=_sum_each_group)
+    task = Task("evaluation", _sum_group, function_of_parts=_sum_each_group)
     total: T = local_executor(threads).reduce(
         task, rows.groups(sums.nbytes), Joins(sums.join), (rows, sums), ignore_progress
     )

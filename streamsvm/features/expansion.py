@@ -142,15 +142,15 @@ class Expansion:
         return {name: np.ascontiguousarray(array) for name, array in found.items()}
 
 
-def make_expansion(points: Rows, record: Any, columns: int, inner: Raw | Standardized) -> Expansion:
+def make_expansion(points: Rows, record: Any, columns: int, scaling: Raw | Standardized) -> Expansion:
     """Return the expansion with the given kernel and points.
 
-    ``record``: the kernel, a record of ``kernels``. ``points``: rows to which ``inner``, the map that precedes the
+    ``record``: the kernel, a record of ``kernels``. ``points``: rows to which ``scaling``, which precedes the
     kernel, has been applied already.
     """
     name = next(name for name in KERNELS if KERNELS[name] is type(record))
     parameters = {key: float(value) for key, value in record._asdict().items()}
-    shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
+    shift, scale = (scaling.shift, scaling.scale) if isinstance(scaling, Standardized) else (None, None)
     return Expansion(name, parameters, points._replace(bias=0.0), columns, shift, scale)
 
 

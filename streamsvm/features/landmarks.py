@@ -173,7 +173,7 @@ def make_leverage_sampler(points: Points, kernel: Kernel, count: int, seed: int)
     )
 
 
-def draw_spread_rows(sample: Float32, kernel: Kernel, count: int, seed: int) -> Int64:
+def draw_kmeanspp_rows(sample: Float32, kernel: Kernel, count: int, seed: int) -> Int64:
     """Return the numbers of ``count`` rows of ``sample`` (n, d), in ascending order, that lie far from each other in
     the kernel's feature space.
     """
@@ -208,8 +208,8 @@ def find_ridge(eigenvalues: Array, dimension: float) -> float:
     return float(high)
 
 
-def spread_bytes(sample: int, columns: int, count: int) -> int:
-    """Return the bytes that ``draw_spread_rows`` takes: the sample, its kernel values with the points of a round (in
+def kmeanspp_bytes(sample: int, columns: int, count: int) -> int:
+    """Return the bytes that ``draw_kmeanspp_rows`` takes: the sample, its kernel values with the points of a round (in
     float32, and two arrays in float64), and distances.
     """
     return sample * (4 * columns + 20 * -(-count // ROUNDS) + 40)

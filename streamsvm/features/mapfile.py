@@ -59,10 +59,10 @@ def read_map(directory: Path, sha256: str) -> Projection:
         tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a dict)
     expansion = decode_expansion(header, tensors)
     scaled = expansion.shift is not None and expansion.scale is not None
-    inner = Standardized(expansion.shift, expansion.scale, 0.0) if scaled else Raw(0.0)  # type: ignore[arg-type]
+    scaling = Standardized(expansion.shift, expansion.scale, 0.0) if scaled else Raw(0.0)  # type: ignore[arg-type]
     assert isinstance(expansion.points, Dense)
     kernel = KERNELS[expansion.kernel](**expansion.parameters)
-    return Projection(kernel, inner, points_of(expansion.points.values), tensors["W"])
+    return Projection(kernel, scaling, points_of(expansion.points.values), tensors["W"])
 
 
 def _unusable(path: Path, what: str) -> DataError:

@@ -63,14 +63,14 @@ def map_bytes(landmarks: int, rank: int, *, factored: bool) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """The arrays of the map: the landmarks and W, with the kernel and the map that precedes it."""
+    """The arrays of the map: the landmarks and W, with the kernel and the scaling that precedes it."""
 
     kernel: Any
     """A record of ``kernels``."""
-    inner: Raw | Standardized
-    """The map that is applied to stored rows before the kernel: none, or standardization and centering."""
+    scaling: Raw | Standardized
+    """The scaling that is applied to stored rows before the kernel: none, or standardization and centering."""
     points: Points
-    """The m landmarks, after ``inner``."""
+    """The m landmarks, after ``scaling``."""
     W: Array
     """(m, r) float32; the same values in float64 if features are computed in float64."""
 
@@ -89,7 +89,7 @@ class Projection:
         """The kernel expansion to which the coefficients of ``to_input_space`` belong."""
         columns = self.points.columns
         points = Dense(np.ascontiguousarray(columns.T))
-        return make_expansion(points, self.kernel, len(columns), self.inner)
+        return make_expansion(points, self.kernel, len(columns), self.scaling)
 
     def to_float64(self) -> Projection:
         """Return the same map with W in float64, so that products with float64 kernel values need no copy of W."""
@@ -127,11 +127,11 @@ class Projection:
         return KernelSolution(coefficients, solution.bias * float(solution.w[-1]))
 
 
-def make_projection(points: Points, kernel: Any, inner: Raw | Standardized, cutoff: float) -> Projection:
+def make_projection(points: Points, kernel: Any, scaling: Raw | Standardized, cutoff: float) -> Projection:
     """Return the projection for some landmarks: factorize their Gram matrix and drop the eigenvalues below ``cutoff``
     times the largest.
 
-    ``points``: the landmarks, after ``inner``. Raises DataError if the matrix has no positive eigenvalue.
+    ``points``: the landmarks, after ``scaling``. Raises DataError if the matrix has no positive eigenvalue.
     """
     values, vectors = np.linalg.eigh(symmetric_gram(points, kernel))
     kept = values > cutoff * values[-1]
@@ -141,7 +141,7 @@ def make_projection(points: Points, kernel: Any, inner: Raw | Standardized, cuto
             hint="standardize the columns, or choose another kernel or gamma",
         )
     W = vectors[:, kept] / np.sqrt(values[kept])
-    return Projection(kernel, inner, points, np.ascontiguousarray(W[:, ::-1], np.float32))
+    return Projection(kernel, scaling, points, np.ascontiguousarray(W[:, ::-1], np.float32))
 
 
 @dataclass(slots=True)
@@ -230,7 +230,7 @@ class Nystrom:
         return self._map_parts(X, self._unformed_rows if self.factored and self.remade else self._map)
 
     def _map_parts(self, X: Rows, form: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
-        X = self.projection.inner.apply(X)
+        X = self.projection.scaling.apply(X)
         self._prepare(X)
         for start in range(0, row_count(X), len(self._values)):
             stop = min(start + len(self._values), row_count(X))
@@ -276,7 +276,7 @@ class Nystrom:
         return self.projection.to_input_space(solution)
 
     def write_features(self, X: Rows, out: Float32) -> None:
-        """Write the features of some rows to ``out`` (n, r); ``projection.inner`` has been applied to the rows
+        """Write the features of some rows to ``out`` (n, r); ``projection.scaling`` has been applied to the rows
         already.
         """
         self._prepare(X)

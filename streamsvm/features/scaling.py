@@ -152,20 +152,22 @@ def beyond_scaling(statistics: Statistics, rows: int) -> NDArray[np.bool_]:
     return ((deviation > 0) & (deviation < limits.tiny)) | (farthest > limits.max) | ~np.isfinite(deviation)
 
 
-def center(inner: Raw | Standardized, store: Store) -> Raw | Standardized:
-    """Return the map that also centers columns far from 0, for kernels of x - z, whose values do not change by it."""
+def center(scaling: Raw | Standardized, store: Store) -> Raw | Standardized:
+    """Return the scaling that also centers columns far from 0, for kernels of x - z, whose values centering does not
+    change.
+    """
     dense = store.layout.dense
-    if dense and isinstance(inner, Standardized):
-        return inner
+    if dense and isinstance(scaling, Standardized):
+        return scaling
     statistics = store.statistics()
     far = np.abs(statistics.mean) > FAR * np.sqrt(statistics.M2 / store.layout.rows)
     if not dense:
         far &= np.sign(statistics.minimum) * np.sign(statistics.maximum) > 0
     if not far.any():
-        return inner
+        return scaling
     shift = np.where(far, statistics.mean, 0.0).astype(np.float32)
-    scale = inner.scale if isinstance(inner, Standardized) else np.ones_like(shift)
-    return Standardized(shift, scale, inner.bias)
+    scale = scaling.scale if isinstance(scaling, Standardized) else np.ones_like(shift)
+    return Standardized(shift, scale, scaling.bias)
 
 
 def typical_reach(map_: Raw | Standardized, store: Store) -> Reach:

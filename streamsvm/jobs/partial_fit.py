@@ -54,7 +54,7 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
     weights = []
     for one in active:
         visitor.finish(one.state)
-        weights.append(to_model_rows(plan, solver.candidate(one.state)))
+        weights.append(to_model_rows(plan, solver.current_weights(one.state)))
     made = {"rows": rows + layout.rows, "solver": plan.solver_name}
     known = {"encoding": store.facts.get("encoding"), "streamsvm": __version__, PORTIONS: made}
     return Model(np.concatenate(weights), plan.class_names, known)

@@ -29,7 +29,7 @@ class ColumnPoolSolver(Solver[Any]):
     """Maximum number of columns of the pool."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
     shuffled: ClassVar[bool] = False
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
@@ -37,7 +37,7 @@ class ColumnPoolSolver(Solver[Any]):
         """Return the maximum number of columns of the pool."""
         return min(self.pool, MAX_COLUMNS, problem.columns)
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Self | None:
         """Return the solver with half the pool; None if the pool would become too small to be useful."""
         half = self.columns(problem) // 2
         return None if half < MIN_COLUMNS else replace(self, pool=half)

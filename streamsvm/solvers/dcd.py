@@ -297,7 +297,7 @@ class DualAscent(Solver[DCDState]):
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any loss: the optimum of one dual variable has a closed form, or is the root of a function of one variable."""
     state_type: ClassVar[type[DCDState]] = DCDState
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     @property
@@ -523,7 +523,7 @@ class DualAscent(Solver[DCDState]):
             merged.mean, merged.samples = mean, 1
         return merged
 
-    def candidate(self, state: DCDState) -> Float64:
+    def current_weights(self, state: DCDState) -> Float64:
         """Return the mean of w over all passes."""
         return state.problem.kind.shape(state.tail).copy()
 

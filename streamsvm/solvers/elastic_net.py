@@ -291,7 +291,7 @@ class ProximalNewton(ColumnPoolSolver):
     def certify(self, state: ElasticNetState) -> None:
         """Do nothing: every pass is an exact evaluation."""
 
-    def candidate(self, state: ElasticNetState) -> Float64:
+    def current_weights(self, state: ElasticNetState) -> Float64:
         """Return the evaluated weights with the least P so far."""
         return state.best.copy()
 

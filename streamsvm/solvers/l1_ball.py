@@ -455,13 +455,13 @@ class OnL1Ball(ColumnPoolSolver):
         """Make the next pass only evaluate."""
         state.certifying = True
 
-    def candidate(self, state: BallState) -> Float64:
+    def current_weights(self, state: BallState) -> Float64:
         """Return the evaluated weights with the least P so far."""
         return (state.point if state.best is None else state.best).copy()
 
     def solution(self, state: BallState) -> LinearSolution:
         """Return the evaluated weights with the least P."""
-        return LinearSolution(self.candidate(state), state.problem.bias)
+        return LinearSolution(self.current_weights(state), state.problem.bias)
 
 
 def _radius(problem: Problem) -> float:

@@ -231,7 +231,7 @@ class LBFGS(Solver[LBFGSState]):
         ),
     ] = None
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True)
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
     has_dual_witness: ClassVar[bool] = True
 
@@ -312,7 +312,7 @@ class LBFGS(Solver[LBFGSState]):
         for state in states:
             state.product, state.in_company = None, False
 
-    def join_gathered(self, states: list[LBFGSState]) -> None:
+    def share_between_problems(self, states: list[LBFGSState]) -> None:
         """Factorize X'X once for all problems with the same rows."""
         known: dict[tuple[int, ...], Basis] = {}
         for state in states:
@@ -391,7 +391,7 @@ class LBFGS(Solver[LBFGSState]):
 
     # -- answers
 
-    def candidate(self, state: LBFGSState) -> Float64:
+    def current_weights(self, state: LBFGSState) -> Float64:
         """Return the accepted point."""
         return state.problem.kind.shape(state.accepted.ravel().copy())
 
@@ -411,10 +411,10 @@ class LBFGS(Solver[LBFGSState]):
 
     # -- memory
 
-    def shrink_memory(self, problem: Problem, asked: Any) -> LBFGS | None:
+    def shrink_memory(self, problem: Problem, user_set: Any) -> LBFGS | None:
         """Return the solver with fewer remembered steps."""
         kept = self.steps_kept(problem)
-        if "history" in asked or kept <= FEW_STEPS:
+        if "history" in user_set or kept <= FEW_STEPS:
             return None
         return LBFGS(STEPS if kept > STEPS else FEW_STEPS)
 

@@ -179,7 +179,7 @@ class SegmentSolver(Solver[Any]):
     """False: no step is made while rows are read, so their order does not matter."""
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any loss: a bound is computed from sums over the rows."""
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     def count_kept(self, problem: Problem) -> int:
@@ -190,13 +190,13 @@ class SegmentSolver(Solver[Any]):
         """Return the least useful number of rows, or planes, in memory."""
         raise NotImplementedError
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Self | None:
         """Return the solver with half as many rows, or planes, in memory; None if these were too few, or if the user
-        set their number (``asked``).
+        set their number (``user_set``).
         """
         half = self.count_kept(problem) // 2
         changed: dict[str, Any] = {self.halved: half}
-        return None if self.halved in asked or half < self.min_kept(problem) else replace(self, **changed)
+        return None if self.halved in user_set or half < self.min_kept(problem) else replace(self, **changed)
 
     def memory_settings(self) -> dict[str, int | None]:
         """Return the setting that ``shrink_memory`` halves, by name."""
@@ -205,7 +205,7 @@ class SegmentSolver(Solver[Any]):
     def certify(self, state: SegmentState) -> None:
         """Do nothing: every pass is an exact evaluation."""
 
-    def candidate(self, state: SegmentState) -> Float64:
+    def current_weights(self, state: SegmentState) -> Float64:
         """Return a copy of the best point."""
         return state.point.copy()
 

@@ -123,7 +123,7 @@ class NuClasses(Solver[NuState]):
     """False: no step is made while rows are read."""
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=False, numeric=False)
     """The hinge."""
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     stops_early: ClassVar[bool] = True
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:
@@ -134,9 +134,9 @@ class NuClasses(Solver[NuState]):
             entries = 24 * (-(-sum(layout.nonzeros or ()) // max(1, layout.rows)) + 1)
         return replace(inner, per_block_row=inner.per_block_row + entries)
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> NuClasses | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> NuClasses | None:
         """Return the solver with half as many rows in memory."""
-        inner = self.inner.shrink_memory(_build_signed_problem(problem), asked)
+        inner = self.inner.shrink_memory(_build_signed_problem(problem), user_set)
         return None if inner is None else replace(self, inner=inner)
 
     def memory_settings(self) -> dict[str, int | None]:
@@ -165,7 +165,7 @@ class NuClasses(Solver[NuState]):
     def certify(self, state: NuState) -> None:
         """Do nothing: every pass is an exact evaluation."""
 
-    def candidate(self, state: NuState) -> Float64:
+    def current_weights(self, state: NuState) -> Float64:
         """Return the weights u / rho."""
         return self.solution(state).w
 

@@ -228,14 +228,14 @@ class AveragedSolver(Solver[Any]):
     """Empty: the state is a few vectors of weights."""
     shuffled: ClassVar[bool] = True
     """True: rows may be stored sorted by class or time, and steps in that order would be biased."""
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
     def certify(self, state: AveragedState) -> None:
         """Make the next pass evaluate the candidate without training."""
         state.averaged.certifying = state.averaged.evaluates_only = True
 
-    def candidate(self, state: AveragedState) -> Float64:
+    def current_weights(self, state: AveragedState) -> Float64:
         """Return a copy of the candidate as of the last pass."""
         return state.averaged.candidate.copy()
 

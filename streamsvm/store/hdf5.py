@@ -31,7 +31,7 @@ from streamsvm.aliases import Array, BytesLike, Handle, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError, UsageError
 from streamsvm.store.disk_reads import Place, UnitArray, read_bytes
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.arrays import FILL, INDICES, INDPTR, MATRIX, PAGE, ArraySpec, items_of, specs_of
+from streamsvm.store.format.arrays import FILL, INDICES, INDPTR, MATRIX, PAGE, ArraySpec, count_items, specs_of
 from streamsvm.store.format.manifest import ChunkEntry, Manifest, PartFile
 from streamsvm.store.hdf5_checks import (
     DatasetChunk,
@@ -58,7 +58,7 @@ INDEX_BYTES = 1 << 20
 def open_hdf5(root: Path, manifest: Manifest) -> DiskStore:
     """Open a committed HDF5 store. Raises DataError E-CHUNKS, E-CRC, E-HDF5, SecurityError."""
     m = manifest
-    specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, numeric=not m.classes)
+    specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, regression=not m.classes)
     parts, first = [], 0
     for number, file in enumerate(m.files):
         chunks = m.chunks[first : first + file.chunks]
@@ -73,7 +73,7 @@ def _arrays(path: Path, file: PartFile, specs: dict[str, ArraySpec], chunks: lis
     with open_h5(path) as opened:
         for name, spec in specs.items():
             dataset = require_plain(member(opened, name, path), path)
-            array_units = _units(dataset, spec, items_of(name, chunks), path)
+            array_units = _units(dataset, spec, count_items(name, chunks), path)
             arrays[name] = UnitArray(spec, _place_function(path, array_units, file.nbytes))
             units += array_units
     if find_gaps(units, file.nbytes) != file.index:

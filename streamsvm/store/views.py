@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array, Handle, JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, copy_rows, row_count, row_where
-from streamsvm.store.format.arrays import entry_of, values_of
+from streamsvm.store.format.arrays import manifest_entry, split_chunk
 from streamsvm.store.format.labels import TARGET, Numbers, class_counts
 from streamsvm.store.format.manifest import content_digest
 from streamsvm.store.format.statistics import Moments
@@ -124,7 +124,7 @@ class MemoryStore:
         """Return the digest that the same chunks have on disk."""
         layout = self.layout
         kind = "dense" if layout.dense else "csr"
-        entries = [entry_of(chunk, values_of(chunk)) for chunk in self.chunks]
+        entries = [manifest_entry(chunk, split_chunk(chunk)) for chunk in self.chunks]
         return content_digest(kind, layout.columns, list(layout.classes), entries)
 
 

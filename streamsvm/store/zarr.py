@@ -25,7 +25,7 @@ from streamsvm.errors import DataError
 from streamsvm.store.disk_reads import CRC_BYTES, Place, UnitArray
 from streamsvm.store.format import compression
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, items_of, specs_of
+from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, count_items, specs_of
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.reader import DiskStore, Part
 from streamsvm.store.write.chunking import UnitCutter
@@ -201,9 +201,9 @@ def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     """Open a committed Zarr store. Raises DataError."""
     m = manifest
     specs = compression.with_small_units(
-        specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, numeric=not m.classes), m.packed
+        specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, regression=not m.classes), m.packed
     )
-    items = {name: items_of(name, m.chunks) for name in specs}
+    items = {name: count_items(name, m.chunks) for name in specs}
     for name, spec in specs.items():
         units = -(-items[name] // spec.unit)
         if len(m.units.get(name, ())) != units or len(m.stored.get(name, range(units))) != units:

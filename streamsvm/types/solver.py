@@ -177,8 +177,8 @@ class Solver(ABC, Generic[S]):
     A subclass implements ``cost``, ``start``, ``visit``, ``finish`` and ``solution``, and states its ``losses``.
     ``part``, ``merge`` and ``witness`` are derived from the roles; a solver overrides one of them if merging is more
     than summing. All other methods are optional abilities; the defaults here are those of a solver without them. The
-    flags ``exact_kernel``, ``warm_start``, ``has_candidates``, ``has_dual_witness`` and ``stops_early`` announce such
-    methods; ``tests/contract`` checks flags and methods of every registered solver.
+    flags ``exact_kernel``, ``warm_start``, ``has_current_weights``, ``has_dual_witness`` and ``stops_early`` announce
+    such methods; ``tests/contract`` checks flags and methods of every registered solver.
     """
 
     __slots__ = ()
@@ -294,9 +294,9 @@ class Solver(ABC, Generic[S]):
         ``shared``: what ``prepare_shared`` has returned.
         """
 
-    def join_gathered(self, states: list[S]) -> None:
-        """Keep one shared copy of what several states have gathered of the same rows, before ``finish`` is called for
-        each. Changes the states.
+    def share_between_problems(self, states: list[S]) -> None:
+        """Let the states of several problems share what they have computed or collected from the same rows, before
+        ``finish`` is called for each. Changes the states.
         """
 
     def needs_features(self, state: S) -> bool:
@@ -339,11 +339,11 @@ class Solver(ABC, Generic[S]):
     # -- intermediate weights, and weights for a warm start
 
     @property
-    def has_candidates(self) -> bool:
-        """Whether its current weights can be scored on held-out rows after any pass (``candidate``)."""
+    def has_current_weights(self) -> bool:
+        """Whether its current weights can be scored on held-out rows after any pass (``current_weights``)."""
         return False
 
-    def candidate(self, state: S) -> Float64:
+    def current_weights(self, state: S) -> Float64:
         """Return a copy of the current weights (columns + 1,), which need not be certified."""
         raise NotImplementedError
 
@@ -411,17 +411,17 @@ class Solver(ABC, Generic[S]):
 
     # -- settings
 
-    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Self:
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], user_set: Collection[str]) -> Self:
         """Return the solver with a number of rows in memory that suits data of ``rows`` rows and the number of problems.
 
-        ``asked``: names of the settings that the user gave, which stay unchanged.
+        ``user_set``: names of the settings that the user gave, which stay unchanged.
         """
         return self
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Self | None:
         """Return the solver with less memory, at the cost of more passes; None if less would be of no use.
 
-        ``asked``: names of the settings that the user gave, which the solver may leave unchanged.
+        ``user_set``: names of the settings that the user gave, which the solver may leave unchanged.
         """
 
     def memory_settings(self) -> dict[str, int | None]:

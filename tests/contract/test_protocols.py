@@ -17,7 +17,7 @@ from streamsvm.types import AnySolver, Kernel, Loss, Solver
 
 METHODS_OF_FLAGS = {
     "stops_early": ("set_deadline",),
-    "has_candidates": ("candidate",),
+    "has_current_weights": ("current_weights",),
     "has_dual_witness": ("keep_dual_point", "dual_values"),
 }
 """The flags of a solver, and the methods without which each would promise nothing."""

@@ -180,7 +180,7 @@ class Twice(SerialExecutor):
         def twice(call: Any) -> Any:
             return call and (lambda *given: (call(*given), call(*given))[1])
 
-        return super().reduce(task, parts, Joins(twice(joins.join), twice(joins.close)), shared, tell)
+        return super().reduce(task, parts, Joins(twice(joins.join), twice(joins.finish)), shared, tell)
 
 
 @pytest.mark.parametrize("solver", ["dcd", "newton", "blended"])

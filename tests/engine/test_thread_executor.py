@@ -136,7 +136,7 @@ def test_thread_executor_who_reads_ahead_waits_for_nobody(executor: Executor) ->
                 time.sleep(0.002 * (loaded.visit.chunk % THREADS))
                 yield float(loaded.chunk.X.values.mean())
 
-    task = Task("t", doubled, each=sums)
+    task = Task("t", doubled, function_of_parts=sums)
     for number, found in enumerate(executor.map(task, range(PARTS))):
         time.sleep(0.002)
         assert found == number

@@ -11,7 +11,7 @@ from streamsvm.compute.kernel_values.kernel_matrix import points_of, symmetric_g
 from streamsvm.features.landmarks import (
     SMALLEST_SCORE,
     SmallestKeys,
-    draw_spread_rows,
+    draw_kmeanspp_rows,
     draw_uniform_rows,
     find_ridge,
     make_leverage_sampler,
@@ -107,7 +107,7 @@ def test_landmarks_rows_far_from_each_other_find_more_clusters():
     rng = np.random.default_rng(5)
     cluster = np.where(rng.random(2000) < 0.9, 0, rng.integers(0, 20, 2000))
     X = (rng.normal(scale=5.0, size=(20, 4))[cluster] + rng.normal(scale=0.1, size=(2000, 4))).astype(np.float32)
-    found = [len(np.unique(cluster[draw_spread_rows(X, RBF(0.5), 25, seed)])) for seed in range(5)]
+    found = [len(np.unique(cluster[draw_kmeanspp_rows(X, RBF(0.5), 25, seed)])) for seed in range(5)]
     assert min(found) >= 15
     assert max(len(np.unique(cluster[draw_uniform_rows(2000, 25, seed)])) for seed in range(5)) < 8
 
@@ -115,7 +115,7 @@ def test_landmarks_rows_far_from_each_other_find_more_clusters():
 @pytest.mark.parametrize("count", [1, 31, 32, 33, 100])
 def test_landmarks_rows_far_from_each_other_are_as_many_as_asked_for(count):
     X = np.random.default_rng(6).normal(size=(100, 3)).astype(np.float32)
-    rows = draw_spread_rows(X, RBF(1.0), count, 0)
+    rows = draw_kmeanspp_rows(X, RBF(1.0), count, 0)
     assert len(rows) == count
     assert np.all(np.diff(rows) > 0)
-    assert np.array_equal(rows, draw_spread_rows(X, RBF(1.0), count, 0))
+    assert np.array_equal(rows, draw_kmeanspp_rows(X, RBF(1.0), count, 0))

@@ -104,7 +104,7 @@ def test_embed_map_in_the_embedding_is_the_one_it_was_made_with(dense, tmp_path)
     again = read_map(tmp_path / "e", open_store(tmp_path / "e").facts["map"])
     assert np.array_equal(again.W, found.projection.W)
     assert np.array_equal(again.points.columns, found.projection.points.columns)
-    assert np.array_equal(again.inner.scale, found.projection.inner.scale)
+    assert np.array_equal(again.scaling.scale, found.projection.scaling.scale)
 
 
 def test_embed_equal_embedding_is_reused_and_another_is_not(dense, tmp_path):

@@ -101,7 +101,7 @@ def test_newton_out_of_core_certifies_with_a_fifth_of_the_rows(loss: Any) -> Non
         if found.gap <= 1e-3:
             break
     assert found.gap <= 1e-3
-    assert isinstance(state.steps, SampledSteps)
+    assert isinstance(state.sampled_steps, SampledSteps)
     assert found.primal == pytest.approx(explicit_primal(solver.solution(state).w, loss), rel=1e-9)
 
 
@@ -237,7 +237,7 @@ def test_newton_classes_share_the_rows_they_have_in_memory(
     """The bits are those of copies of their own."""
     shared = fitted(stores["classes"], tmp_path / "m", threads=threads)
     assert len({id(array) for array in arrays(shared)}) == 1
-    monkeypatch.setattr(Newton, "join_gathered", lambda *_: None)
+    monkeypatch.setattr(Newton, "share_between_problems", lambda *_: None)
     alone = fitted(stores["classes"], tmp_path / "n", threads=threads)
     assert len({id(array) for array in arrays(alone)}) == 3
     np.testing.assert_array_equal(shared.model.weights, alone.model.weights)

@@ -142,7 +142,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
     if job.certify:
         model.check_enclosures()
-    memory = job.memory if executor is None else budget.memory_limit(executor.limit(job.memory))
+    memory = job.memory if executor is None else budget.memory_limit(executor.memory_limit(job.memory))
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)

@@ -103,7 +103,7 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         data = stack.enter_context(standard_input(job.data, _scratch_name(job), cluster=executor is not None))
         job = replace(job, data=locate_data(data))
         model = models.load(Path(job.model))
-        memory = job.memory if executor is None else budget.memory_limit(executor.limit(job.memory))
+        memory = job.memory if executor is None else budget.memory_limit(executor.memory_limit(job.memory))
         if PROBABILITY in job.outputs:
             model.check_probabilities()
         if set(INTERVALS) & set(job.outputs):

@@ -21,7 +21,7 @@ from streamsvm import model as models
 from streamsvm.aliases import Array, JsonMapping
 from streamsvm.config.units import mib
 from streamsvm.enclosure import TILE_BYTES
-from streamsvm.engine.executor import AHEAD, Task, local_executor
+from streamsvm.engine.executor import RESULTS_AHEAD_PER_THREAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.features.expansion import WORKING_BYTES
@@ -129,7 +129,7 @@ class RowBatches:
     def plan_on(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
         """Return the memory plan for exactly ``threads`` threads, whether it fits or not."""
         rows = 65_536 if self.store is None else self.store.layout.largest_chunk
-        waiting = AHEAD * threads if threads > 1 else 0
+        waiting = RESULTS_AHEAD_PER_THREAD * threads if threads > 1 else 0
         wide = 8 * len(self.model.weights) + per_row // 8  # decision values, and what was made of them
         terms = [
             *budget.base_terms(),
@@ -459,7 +459,7 @@ def decide_rows(
     model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None
 ) -> Generator[RowDecisions]:
     """Yield the decisions on all rows, in order, computed on ``threads`` threads. Raises what reading raises."""
-    names, task = rows.names(), Task("apply", decide_part, each=_decisions)
+    names, task = rows.names(), Task("apply", decide_part, function_of_parts=_decisions)
     with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as found:
         for one in found:
             yield one._replace(ids=names(one.ids, one.first, len(one.decision)))

@@ -58,8 +58,8 @@ from streamsvm.jobs.embed.plan import (
     DTYPES,
     NystromRequest,
     embedding_terms,
+    feature_blocks_term,
     parameters_of,
-    pieces_term,
     request_features,
 )
 from streamsvm.locks import hold_lock
@@ -115,10 +115,11 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
     limit = time_limit.limit_time(job.time_limit)
     with signals.set_resume_command(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
         # one BLAS thread: more would compete with reader and writer for cores
-        job = job if found is None else replace(job, memory=budget.memory_limit(found.limit(job.memory)), threads=1)
+        if found is not None:
+            job = replace(job, memory=budget.memory_limit(found.memory_limit(job.memory)), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
-        inner = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
-        request = request_features(job, store, inner)
+        scaling = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
+        request = request_features(job, store, scaling)
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
         wanted = count_wanted_threads(job.threads)
@@ -137,7 +138,7 @@ def plan_memory(job: EmbedJob, store: Store, request: NystromRequest, threads: i
     terms += [t for t in embedding_terms(request, store.layout) if t.name != "feature buffers"]
     terms.append(Term("kernel values", threads * 4 * part_rows(m) * m, f"{threads} x {part_rows(m)} rows at a time"))
     terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
-    terms.append(pieces_term(chunk, store.layout, m, threads))
+    terms.append(feature_blocks_term(chunk, store.layout, m, threads))
     if job.dtype == "int8":
         terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
     return MemoryPlan(
@@ -285,7 +286,7 @@ class Builder:
     def _map(self, features: Nystrom, feature_writer: FeatureWriter, first: int, rows: int) -> None:
         """Compute the features of row ``first`` and all rows after it, and pass them to the writer in chunks of ``rows``."""
         stopwatch, done = Stopwatch(), first
-        pieces = read_pieces(self.store, self.request.inner, rows, depth=self.job.prefetch, first=first)
+        pieces = read_pieces(self.store, self.request.scaling, rows, depth=self.job.prefetch, first=first)
         with closing(make_features(pieces, features, threading.threads())) as made:
             for chunk in made:
                 time_limit.check_time()
@@ -344,10 +345,10 @@ def _journal(directory: Path) -> JsonObject | None:
 
 def digest_embedding(store: Store, points: Points, request: NystromRequest, dtype: str, chunk_bytes: int) -> str:
     """Return the key of an embedding: the sha256 of all inputs that determine its bytes."""
-    inner = request.inner
-    scaling = [inner.shift, inner.scale] if isinstance(inner, Standardized) else []
-    arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *scaling)]
-    kernel = {"kernel": request.kernel, **parameters_of(request.record)}
+    scaling = request.scaling
+    factors = [scaling.shift, scaling.scale] if isinstance(scaling, Standardized) else []
+    arrays = [hashlib.sha256(a.tobytes()).hexdigest() for a in (points.columns, *factors)]
+    kernel = {"kernel": request.kernel_name, **parameters_of(request.kernel)}
     parts = [FORMAT, store.digest, points.size, arrays, kernel, dtype, chunk_bytes, request.cutoff]
     if offsets := offsets_of_store(store.facts).to_json():  # equal stored rows differ if their offsets differ
         parts.append(offsets)
@@ -362,7 +363,7 @@ def read_committed_key(target: Path) -> str | None:
 
 
 def read_pieces(
-    store: Store, inner: Raw | Standardized, rows: int, *, depth: int, first: int = 0, stop: int | None = None
+    store: Store, scaling: Raw | Standardized, rows: int, *, depth: int, first: int = 0, stop: int | None = None
 ) -> Generator[Chunk]:
     """Yield copies of rows [first, stop), scaled for the kernel, with codes and weights, piece by piece.
 
@@ -377,7 +378,7 @@ def read_pieces(
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
     with Stream(store, visits, depth=depth, retain=retain) as stream:
         for loaded in stream:
-            X, base = inner.apply(loaded.chunk.X), starts[loaded.visit.chunk]
+            X, base = scaling.apply(loaded.chunk.X), starts[loaded.visit.chunk]
             at, end = max(0, first - base), min(stop - base, row_count(X))
             while at < end:
                 cut = min(at + rows - (base + at) % rows, end)
@@ -391,7 +392,7 @@ def make_features(pieces: Generator[Chunk], features: Nystrom, threads: int) -> 
 
     Raises the errors of reading the rows.
     """
-    task = Task("embed", map_piece, each=_map_pieces)
+    task = Task("embed", map_piece, function_of_parts=_map_pieces)
     with closing(pieces), closing(local_executor(threads).map(task, pieces, (features,))) as made:
         yield from made
 
@@ -458,7 +459,7 @@ def embed_span(span: Span, work: EmbedWork) -> Span:
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
         projection, store = read_map(work.map, work.seal), work.store.open()
         features = Nystrom(projection, 0.0, factored=True)
-        pieces = read_pieces(store, projection.inner, work.rows, depth=1, first=span.first, stop=span.stop)
+        pieces = read_pieces(store, projection.scaling, work.rows, depth=1, first=span.first, stop=span.stop)
         with closing(pieces), closing(_map_pieces(pieces, features)) as made:
             for chunk in made:
                 writer.append(chunk.X, chunk.codes, chunk.weight)
@@ -585,7 +586,7 @@ def column_scale(projection: Projection, request: NystromRequest, store: Store) 
     features, max_rows = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((max_rows, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
     for chunk, rows, _ in iterate_chosen(
-        store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.inner
+        store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.scaling
     ):
         for start in range(0, len(rows), max_rows):
             part = take_rows(chunk.X, rows[start : start + max_rows])

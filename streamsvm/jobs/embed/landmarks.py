@@ -20,7 +20,7 @@ from streamsvm.features.landmarks import (
     PIECE_ROWS,
     GreedySelection,
     count_candidates,
-    draw_spread_rows,
+    draw_kmeanspp_rows,
     draw_uniform_rows,
     draw_uniform_rows_of,
     make_leverage_sampler,
@@ -28,7 +28,13 @@ from streamsvm.features.landmarks import (
 )
 from streamsvm.features.nystrom import Nystrom, Projection
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.embed.plan import FIRST_SAMPLE, GREEDY, NystromRequest, landmark_file, spread_candidates
+from streamsvm.jobs.embed.plan import (
+    GREEDY,
+    MAX_LEVERAGE_ROWS,
+    NystromRequest,
+    count_kmeanspp_candidates,
+    open_landmarks,
+)
 from streamsvm.rows import Dense, Float32, Int64
 from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
 from streamsvm.store.write.chunking import join_chunks
@@ -57,8 +63,8 @@ def make_projection(request: NystromRequest, store: Store, report: Report, depth
 def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Points:
     """Return the landmarks as the kernel sees them, (m, columns) float32. Raises DataError, StorageError."""
     if request.file is not None:
-        return points_of(_read_landmarks(Path(request.file), store.layout.columns, request.inner))
-    return points_of(gather_rows(store, _draw(request, store, depth), request.inner, depth))
+        return points_of(_read_landmarks(Path(request.file), store.layout.columns, request.scaling))
+    return points_of(gather_rows(store, _draw(request, store, depth), request.scaling, depth))
 
 
 def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
@@ -73,9 +79,11 @@ def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
 
 def _draw_spread(request: NystromRequest, store: Store, depth: int) -> Int64:
     """Return the numbers of rows far from each other, chosen from a uniform sample (kmeans++)."""
-    first = draw_uniform_rows(store.layout.rows, spread_candidates(request.landmarks, store.layout.rows), request.seed)
-    sample = gather_rows(store, first, request.inner, depth)
-    return first[draw_spread_rows(sample, request.record, request.landmarks, request.seed + 1)]
+    first = draw_uniform_rows(
+        store.layout.rows, count_kmeanspp_candidates(request.landmarks, store.layout.rows), request.seed
+    )
+    sample = gather_rows(store, first, request.scaling, depth)
+    return first[draw_kmeanspp_rows(sample, request.kernel, request.landmarks, request.seed + 1)]
 
 
 def _draw_greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
@@ -83,7 +91,7 @@ def _draw_greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
 
     Neither sample has held-out rows.
     """
-    layout, inner = store.layout, request.inner
+    layout, scaling = store.layout, request.scaling
     ends = np.cumsum(layout.chunks).tolist()
     spans = list(zip([0, *ends], ends, strict=False))
     training_spans = [span for chunk, span in enumerate(spans) if chunk not in set(request.held_out)]
@@ -92,37 +100,37 @@ def _draw_greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
     if request.landmarks >= rows:
         return candidates
     sample = draw_uniform_rows_of(training_spans, GREEDY_SAMPLE_ROWS, request.seed + 1)
-    points, classes = points_of(gather_rows(store, candidates, inner, depth)), len(layout.classes)
-    chooser = GreedySelection(points, request.record, classes if classes > 2 else 1)
-    for piece in iterate_pieces(store, sample, inner, depth):
+    points, classes = points_of(gather_rows(store, candidates, scaling, depth)), len(layout.classes)
+    chooser = GreedySelection(points, request.kernel, classes if classes > 2 else 1)
+    for piece in iterate_pieces(store, sample, scaling, depth):
         chooser.add(piece.X, make_targets(piece.codes, classes), piece.weight)
     return candidates[chooser.choose(request.landmarks)]
 
 
 def _draw_by_leverage(request: NystromRequest, store: Store, depth: int) -> Int64:
     """Return row numbers drawn by leverage in one full pass; the leverages are estimated from a uniform sample."""
-    first = draw_uniform_rows(store.layout.rows, min(request.landmarks, FIRST_SAMPLE), request.seed)
-    points: Points = points_of(gather_rows(store, first, request.inner, depth))
-    sampler = make_leverage_sampler(points, request.record, request.landmarks, request.seed)
+    first = draw_uniform_rows(store.layout.rows, min(request.landmarks, MAX_LEVERAGE_ROWS), request.seed)
+    points: Points = points_of(gather_rows(store, first, request.scaling, depth))
+    sampler = make_leverage_sampler(points, request.kernel, request.landmarks, request.seed)
     for start, loaded in _read(store, range(len(store.layout.chunks)), depth):
-        sampler.offer(request.inner.apply(loaded.chunk.X), start)
+        sampler.offer(request.scaling.apply(loaded.chunk.X), start)
     return sampler.rows()
 
 
-def gather_rows(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Float32:
+def gather_rows(store: Store, rows: Int64, scaling: Raw | Standardized, depth: int = 1) -> Float32:
     """Return the rows with these ascending numbers, scaled for the kernel, (k, columns) float32."""
     out = np.empty((len(rows), store.layout.columns), np.float32)
-    for chunk, here, place in iterate_chosen(store, rows, inner, depth):
+    for chunk, here, place in iterate_chosen(store, rows, scaling, depth):
         out[place] = dense_rows(chunk.X, here, store.layout.columns)
     return out
 
 
-def iterate_pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
+def iterate_pieces(store: Store, rows: Int64, scaling: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
     """Yield copies of the rows with these ascending numbers, scaled for the kernel, PIECE_ROWS at a time whatever the
     chunks of the store.
     """
     waiting: list[Chunk] = []
-    for chunk, here, _ in iterate_chosen(store, rows, inner, depth):
+    for chunk, here, _ in iterate_chosen(store, rows, scaling, depth):
         taken = 0
         while taken < len(here):
             room = PIECE_ROWS - sum(len(part.codes) for part in waiting)
@@ -138,7 +146,7 @@ def iterate_pieces(store: Store, rows: Int64, inner: Raw | Standardized, depth: 
 
 
 def iterate_chosen(
-    store: Store, rows: Int64, inner: Raw | Standardized, depth: int = 1
+    store: Store, rows: Int64, scaling: Raw | Standardized, depth: int = 1
 ) -> Iterator[tuple[Chunk, Int64, slice]]:
     """Yield the chunks with rows of these ascending numbers, scaled for the kernel; with each chunk the indices of these
     rows in it, and the slice of ``rows`` to which they belong.
@@ -149,7 +157,7 @@ def iterate_chosen(
     chunks = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
     for start, loaded in _read(store, chunks, depth):
         low, high = np.searchsorted(rows, [start, start + len(loaded.chunk.codes)]).tolist()
-        yield loaded.chunk._replace(X=inner.apply(loaded.chunk.X)), rows[low:high] - start, slice(low, high)
+        yield loaded.chunk._replace(X=scaling.apply(loaded.chunk.X)), rows[low:high] - start, slice(low, high)
 
 
 def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, Loaded]]:
@@ -162,11 +170,11 @@ def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int
             yield starts[loaded.visit.chunk], loaded
 
 
-def _read_landmarks(path: Path, columns: int, inner: Raw | Standardized) -> Float32:
+def _read_landmarks(path: Path, columns: int, scaling: Raw | Standardized) -> Float32:
     """Return the landmarks in a file, scaled for the kernel, (m, columns) float32. Raises MissingError, DataError."""
-    values = landmark_file(path)
+    values = open_landmarks(path)
     if values.ndim != 2 or values.shape[1] != columns or not len(values) or not np.isfinite(values).all():
         raise DataError(f"{path} holds an array {values.shape}; finite numbers (m, {columns}) are needed")
-    rows = inner.apply(Dense(np.array(values, np.float32, order="C")))
+    rows = scaling.apply(Dense(np.array(values, np.float32, order="C")))
     assert isinstance(rows, Dense)
     return rows.values

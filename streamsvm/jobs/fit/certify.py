@@ -362,7 +362,7 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
     )
     known, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
     changes = _margin_changes(raw, map_, weights, vectors)
-    value, largest = projection.rounding(farthest_reach(projection.inner, raw))
+    value, largest = projection.rounding(farthest_reach(projection.scaling, raw))
     for run, w, evaluation, margin_change in zip(training.runs, weights, sums, changes, strict=True):
         reach = reach_of_weights(w)
         coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
@@ -463,7 +463,7 @@ def check_finite(run: ProblemRun, plan: Plan) -> None:
     shown = "none"
     if certificate is not None:
         shown = f"primal {certificate.primal}, dual {certificate.dual}, rounding {certificate.rounding}"
-    kernel = exact_kernel if plan.request is None else plan.request.record
+    kernel = exact_kernel if plan.request is None else plan.request.kernel
     if kernel is not None and not kernel.translation_invariant():  # translation-invariant kernels are at most 1
         lost = "their features are beyond float32"
         if exact_kernel:

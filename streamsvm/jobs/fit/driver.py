@@ -69,7 +69,7 @@ from streamsvm.jobs.calibrate import (
     remaining_time,
     timeout_event,
 )
-from streamsvm.jobs.embed.plan import FLY
+from streamsvm.jobs.embed.plan import ON_THE_FLY
 from streamsvm.jobs.fit.certify import Evaluated, certify, enclose_optima, final_passes, save_dual
 from streamsvm.jobs.fit.fallback import (
     FLOAT64,
@@ -314,7 +314,7 @@ def fit(
     began = time.monotonic()
     with executor_for(job, executor) as workers:
         if workers is not None:  # a task is one thread
-            job = replace(job, memory=budget.memory_limit(workers.limit(job.memory)), threads=1)
+            job = replace(job, memory=budget.memory_limit(workers.memory_limit(job.memory)), threads=1)
         return _plan_and_fit(job, report, workers, began, asked)
 
 
@@ -401,7 +401,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
     DefectError.
     """
     began = time.monotonic()
-    job = replace(job, embedding=FLY)
+    job = replace(job, embedding=ON_THE_FLY)
     plan = make_plan(job, store)
     job = pin_automatic_choices(job, plan)
     if start is not None:

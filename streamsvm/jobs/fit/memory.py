@@ -31,7 +31,7 @@ def plan_memory(
     Per-row state and the cache of blocks are planned in memory only if the total stays within the limit.
     """
     layout, count = store.layout, threading.threads()
-    seen = layout if request is None else request.layout_through_map(layout)
+    seen = layout if request is None else request.layout_of_features(layout)
     costs = [solver.cost(problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]

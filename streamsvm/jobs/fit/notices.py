@@ -16,7 +16,7 @@ from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.common_options import CRAMMER_SINGER, SOFTMAX
-from streamsvm.jobs.embed.plan import FLY
+from streamsvm.jobs.embed.plan import ON_THE_FLY
 from streamsvm.jobs.fit.options import FULL, FitJob
 from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
 from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
@@ -242,7 +242,7 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
     kernel = plan.kernel
     if not len(offsets.columns) or (kernel is not None and kernel.translation_invariant()):
         return []
-    scaling = plan.request.inner if plan.request is not None else plan.features
+    scaling = plan.request.scaling if plan.request is not None else plan.features
     if (
         not isinstance(scaling, Standardized)
         or (scaling.shift[offsets.columns] != -offsets.values.astype(np.float32)).all()
@@ -301,7 +301,7 @@ def _find_ineffective_options(job: FitJob, plan: Plan) -> dict[str, tuple[str, .
 
 
 def _is_made_in_passes(plan: Plan) -> bool:
-    return plan.embedding is not None and plan.embedding.where == FLY
+    return plan.embedding is not None and plan.embedding.where == ON_THE_FLY
 
 
 def memory_notices(plan: Plan) -> tuple[str, ...]:

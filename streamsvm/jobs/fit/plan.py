@@ -25,11 +25,11 @@ from streamsvm.jobs.embed.plan import (
     AUTO_SAMPLING,
     CHUNK_BYTES,
     DISK,
-    FLY,
     GREEDY,
+    ON_THE_FLY,
     UNIFORM,
-    Choice,
     NystromRequest,
+    StorageChoice,
     check_no_label_leakage,
     choose_embedding,
     request_features,
@@ -134,7 +134,7 @@ class Plan:
     """Alternatives to more memory, worded as the end of an error message."""
     request: NystromRequest | None = None
     """The kernel features to build before training; their number is an upper bound of the problems' columns."""
-    embedding: Choice | None = None
+    embedding: StorageChoice | None = None
     """Where kernel features are stored, and why; None without kernel features."""
     derived_limit: int | None = None
     """The memory limit in bytes that was derived from free memory. None if --memory was given, or if the plan would be
@@ -172,7 +172,7 @@ class Plan:
     @property
     def kernel(self) -> Kernel | None:
         """The kernel, evaluated exactly or approximated by landmarks; None for a linear fit."""
-        return self.problems[0].kernel if self.request is None else self.request.record
+        return self.problems[0].kernel if self.request is None else self.request.kernel
 
     @property
     def costs(self) -> list[float]:
@@ -316,7 +316,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
 
     ``exact``: the kernel features are float64 and computed in every pass.
     """
-    layout, job = store.layout, replace(job, embedding=FLY) if exact else job
+    layout, job = store.layout, replace(job, embedding=ON_THE_FLY) if exact else job
     problems, names = build_problems(job, layout)
     solver_name, why = choose_solver(job, layout, problems[0])
     solver = build_solver(job, solver_name, problems[0])
@@ -498,7 +498,7 @@ def set_feature_placement(request: NystromRequest, where: str, expected: tuple[i
     Features computed in every pass are handed over as low-rank factors if the solver has an estimate (``expected``) of
     the rows whose features it needs.
     """
-    return replace(request, factored=where == FLY and expected is not None, on_disk=where == DISK)
+    return replace(request, factored=where == ON_THE_FLY and expected is not None, on_disk=where == DISK)
 
 
 def max_landmarks_in_limit(
@@ -510,7 +510,7 @@ def max_landmarks_in_limit(
     With ``auto``, measurements decide later whether features are stored on disk or computed in every pass, so that the
     number must fit in both cases.
     """
-    places = (DISK, FLY) if job.embedding == AUTO else (job.embedding,)
+    places = (DISK, ON_THE_FLY) if job.embedding == AUTO else (job.embedding,)
 
     def max_with_solver(name: str, upper_bound: int) -> int:
         solver = build_solver(job, name, problems[0])

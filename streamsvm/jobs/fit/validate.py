@@ -154,7 +154,7 @@ class HeldOutValidation:
             solution = solver.solution(run.state)
             assert isinstance(solution, LinearSolution)
             return solution.w
-        return solver.candidate(run.state)
+        return solver.current_weights(run.state)
 
     def _scores(self, weights_by_C: dict[float, list[Float64]]) -> tuple[list[float], float | None]:
         """Return the score of the weights of each C, and the error of always predicting the most frequent class.
@@ -206,7 +206,7 @@ class HeldOutValidation:
 
 def check_validation(job: FitJob, plan: Plan) -> None:
     """Raise UsageError for a fit with --validation that cannot choose a pass by held-out rows."""
-    if job.validation is not None and (not plan.solver.has_candidates or job.dual):
+    if job.validation is not None and (not plan.solver.has_current_weights or job.dual):
         raise _make_refusal(job, plan)
 
 

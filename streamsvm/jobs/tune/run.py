@@ -45,7 +45,7 @@ from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import loss_probabilities
-from streamsvm.jobs.embed.plan import AUTO_SAMPLING, FLY, GREEDY, UNIFORM, check_no_label_leakage
+from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, ON_THE_FLY, UNIFORM, check_no_label_leakage
 from streamsvm.jobs.fit.certify import check_finite
 from streamsvm.jobs.fit.memory import plan_memory
 from streamsvm.jobs.fit.notices import memory_notices
@@ -162,7 +162,7 @@ def tune(
         job_on_workers = (
             job
             if connected is None
-            else replace(job, memory=budget.memory_limit(connected.limit(job.memory)), threads=1)
+            else replace(job, memory=budget.memory_limit(connected.memory_limit(job.memory)), threads=1)
         )
         return _run_tune(job_on_workers, report, connected, asked)
 
@@ -297,7 +297,7 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
     shared = field_values(job, FIT_FIELDS)
     widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
     at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
-    return FitJob(**shared, **at_point, model=job.out, embedding=FLY)
+    return FitJob(**shared, **at_point, model=job.out, embedding=ON_THE_FLY)
 
 
 def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
@@ -420,7 +420,7 @@ def score_folds(
     else:
         _, plan = make_features(cell.job, store, plan, Path(job.out), report)
         results += _solve_folds(job, fold_store, cell, plan, fold, range(job.folds), report)
-    kernel = plan.problems[0].kernel if request is None else request.record
+    kernel = plan.problems[0].kernel if request is None else request.kernel
     gamma, weights = None if kernel is None else kernel.gamma, job.loss_weights
     scores = []
     for k, weight in enumerate(weights):

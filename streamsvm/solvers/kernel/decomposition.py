@@ -327,11 +327,11 @@ class Decomposition(Solver[DecompositionState]):
             fixed = max(3 * pool + gram, 2 * pool + 2 * rows * row)
         return Cost(fixed=fixed + scratch_bytes(layout.columns), per_row=16, per_block_row=2 * ROW_BYTES + 8)
 
-    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Decomposition:
-        """Return the solver with a pool of all rows, unless the user set its size (``asked``)."""
-        return self if "pool" in asked else replace(self, pool=max(self.pool, rows))
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], user_set: Collection[str]) -> Decomposition:
+        """Return the solver with a pool of all rows, unless the user set its size (``user_set``)."""
+        return self if "pool" in user_set else replace(self, pool=max(self.pool, rows))
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Decomposition | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Decomposition | None:
         """Return the solver with half the pool; None if the pool would become too small to be useful."""
         return None if self.pool < 2 * MIN_POOL else replace(self, pool=self.pool // 2)
 

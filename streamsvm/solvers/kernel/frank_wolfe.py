@@ -525,13 +525,13 @@ class FrankWolfe(SimplexSolver):
         """Return the bytes of kernel columns and gradients, or of the kernel values of the drawn rows."""
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 8 * self.sample * rows
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Self | None:
         """Return the solver with half the cache of kernel columns, or with half the pool once the cache has its least
         size.
         """
         if self.cache >= 2 * MIN_CACHE:
             return replace(self, cache=self.cache // 2)
-        return super().shrink_memory(problem, asked)
+        return super().shrink_memory(problem, user_set)
 
     def memory_settings(self) -> dict[str, int | None]:
         """Return the rows of pool and support, and the bytes of the cache of kernel columns."""

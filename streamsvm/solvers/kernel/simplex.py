@@ -378,13 +378,13 @@ class SimplexSolver(Solver[SimplexState]):
             per_block_row=ROW_BYTES + 8,
         )
 
-    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Self:
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], user_set: Collection[str]) -> Self:
         """Return the solver with a pool of the fraction ``share`` of all rows, unless the user set its size
-        (``asked``).
+        (``user_set``).
         """
-        return self if "pool" in asked else replace(self, pool=max(self.pool, int(self.share * rows)))
+        return self if "pool" in user_set else replace(self, pool=max(self.pool, int(self.share * rows)))
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Self | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Self | None:
         """Return the solver with half the pool, and with a support of at most twice the size of that pool; None if the
         pool would become too small to be useful.
         """

@@ -415,8 +415,8 @@ class AllRows:
         )
         return alpha
 
-    def without_rows(self) -> AllRows:
-        """Return a copy that has what ``dual_values`` needs (signs, row numbers and slopes), without the rows."""
+    def dual_variables_only(self) -> AllRows:
+        """Return a copy that contains only what ``dual_values`` needs: signs, row numbers and slopes."""
         none = np.empty(0)
         sample = self.sample._replace(X=None, s=none, probability=none, f=none)
         return replace(self, sample=sample, w=none, best=none, interior_point=None, descent=None, outer=None)

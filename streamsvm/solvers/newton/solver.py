@@ -89,9 +89,10 @@ from streamsvm.types.state import DriverOnly, FirstPassTotal, Seen, Total, begin
 
 KINK_REACH = 0.1
 """Half-width, in units of the margin, of the band around the kink whose rows are sampled as if they had curvature. The
-band is at least mu."""
+half-width is at least mu."""
 SMOOTH_REACH = 0.5
-"""Half-width of that band for losses without a kink."""
+"""For a loss without a kink: half-width, in units of the margin, of the band around a row's margin over which the
+sampling score averages the curvature of the loss."""
 SAMPLE_STALL_PASSES = 3
 """Number of passes without progress after which all rows are gathered instead of a sample."""
 STALL_PASSES = 15
@@ -116,9 +117,10 @@ SAMPLE_BYTES_PER_ROW = 48
 SOLVE_BYTES_PER_ROW = 188
 """Bytes per row in memory besides its entries: sign, weight, row number, margins, and the float64 arrays of the
 interior-point method."""
-DESCENT_BYTES_PER_ROW, BYTES_PER_COMMON_COLUMN = 140, 4
-"""Bytes per row with the arrays of proximal descent instead, and its bytes per row and common column, of which it has a
-dense copy."""
+DESCENT_BYTES_PER_ROW = 140
+"""Bytes per row in memory besides its entries, with the arrays of proximal descent."""
+BYTES_PER_COMMON_COLUMN = 4
+"""Bytes per row and common column. Proximal descent keeps a dense copy of the common columns."""
 
 
 @saved_as("newton.state")
@@ -156,19 +158,19 @@ class NewtonState:
     because no such weights exist then."""
     all_rows: DriverOnly[AllRows | None] = None
     """The full problem, once all rows are in memory."""
-    gathered: bool = False
-    """Whether all rows are in memory. Visits then evaluate the point and keep no rows."""
+    has_all_rows_in_memory: bool = False
+    """Whether all rows are in memory. ``visit`` then evaluates the point and keeps no rows."""
     factored: Seen[bool] = False
-    """Whether blocks are stored as low-rank factors. A row formed from them for memory may differ by rounding from the
-    row that passes visit."""
+    """Whether blocks are stored as low-rank factors. A row that is computed from the factors and kept in memory may
+    differ by rounding from the same row in a pass."""
     gaps: list[float] = field(default_factory=list)
     """The relative duality gap after every pass with a sample, for the detection of stalling."""
     deadline: float = np.inf
     """The time of ``time.perf_counter`` at which work in memory must stop; inf: none."""
-    steps: DriverOnly[SampledSteps | None] = None
+    sampled_steps: DriverOnly[SampledSteps | None] = None
     """The steps that led to ``point`` if not all rows fit in memory and there are many columns."""
     steps_before_pass: int = 0
-    """The number of in-memory steps still to make before the next pass."""
+    """The number of in-memory steps that remain before the next pass."""
     hessian_steps: DriverOnly[FullHessianSteps | None] = None
     """The steps that led to ``point`` if passes accumulate the Hessian of all rows."""
     sums_hessian: bool = False
@@ -176,13 +178,14 @@ class NewtonState:
     evaluates_only: bool = False
     """Whether this pass evaluates its point and keeps no rows."""
     hessian: Total[Float64 | None] = None
-    """X' diag(second_derivatives) X (columns + 1, columns + 1) of the blocks visited so far; None before the first."""
+    """X' diag(second_derivatives) X (columns + 1, columns + 1) of the blocks visited so far; None before the first
+    block."""
     best_gradient: DriverOnly[Float64 | None] = None
-    """(columns + 1,) the gradient of P at ``best``, for a loss without kinks; None: it is not known."""
+    """(columns + 1,) the gradient of P at ``best``, for a loss without kinks; None: the gradient is not known."""
 
-    def raise_dual(self, dual: float) -> None:
-        """Record a dual value found in memory, if it is the largest so far. The dual variables of the rows outside
-        memory that attain it are not available.
+    def record_dual(self, dual: float) -> None:
+        """Record a dual value found in memory, if it is the largest so far. For rows outside memory, the dual variables
+        that attain this value are not available.
         """
         if dual > self.dual:
             self.dual, self.dual_point = dual, None
@@ -233,8 +236,9 @@ class Newton(Solver[NewtonState]):
     driver_fields: ClassVar[tuple[str, ...]] = find_driver_fields(NewtonState)
     losses: ClassVar[LossRequirement] = LossRequirement()
     """Any loss: a dual value is computed from sums over the rows."""
-    has_candidates: ClassVar[bool] = True
+    has_current_weights: ClassVar[bool] = True
     has_dual_witness: ClassVar[bool] = True
+    """The dual witness is the part of the state from which ``dual_values`` computes the dual variables."""
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
@@ -255,53 +259,58 @@ class Newton(Solver[NewtonState]):
         max_explicit = max_explicit_components(dense=layout.dense)
         # a kernel map may yield fewer features than declared, and then few enough for an explicit Hessian
         explicit = min(p, max_explicit) if layout.dense or p <= max_explicit else 0
-        # Memory holds the current sample while the next pass collects up to twice as many candidates. If features are
-        # formed after the pass, it holds the next sample as well.
+        # 4 copies: the current sample, up to twice as many candidates that the next pass collects, and the sample drawn
+        # from them. 2 copies if the candidates are kept as stored rows, whose features are formed after the pass: the
+        # current sample and the next one.
         kept_bytes = layout.kept_bytes
         copies = 2 if kept_bytes else 4
-        sampled = rows * (copies * (entry * entries + SAMPLE_BYTES_PER_ROW))
+        all_sample_bytes = rows * (copies * (entry * entries + SAMPLE_BYTES_PER_ROW))
         if is_wide(problem):  # wide problems need the sample only between two passes
-            sampled = rows * sample_bytes(problem)
-        sampled = sampled if rows < problem.rows else 0
+            all_sample_bytes = rows * sample_bytes(problem)
+        all_sample_bytes = all_sample_bytes if rows < problem.rows else 0
         # sparse parts are freed while they are concatenated; dense parts peak at two copies (measured)
         copies = 1 if problem.nonzeros else 2
         # all rows are never gathered if a sample size was given, or if rows in memory differ from the rows visited
         # (``NewtonState.factored``)
         only_sample = (bool(self.sample) or (kept_bytes > 0 and entry == FLOAT32_BYTES)) and rows < problem.rows
-        row = kept_bytes + entry * entries if kept_bytes else copies * entry * row_bytes(problem) // FLOAT32_BYTES
-        all_rows = problem.rows * row
+        bytes_per_row = (
+            kept_bytes + entry * entries if kept_bytes else copies * entry * row_bytes(problem) // FLOAT32_BYTES
+        )
+        all_row_bytes = problem.rows * bytes_per_row
         is_shared = rows == problem.rows  # problems that use all rows from the first pass on share one copy of them
-        solving = (0 if is_shared else all_rows) + problem.rows * solve_bytes_per_row(problem)
-        own = sampled if only_sample else max(sampled, solving)
-        # candidates for the sample that one part of a pass collects
-        candidates = (
+        solve_bytes = (0 if is_shared else all_row_bytes) + problem.rows * solve_bytes_per_row(problem)
+        unshared_bytes = all_sample_bytes if only_sample else max(all_sample_bytes, solve_bytes)
+        # rows that one part of a pass collects as candidates for the sample
+        candidate_bytes = (
             int(CANDIDATE_FACTOR * rows) * (kept_bytes + STORED_BYTES_PER_ROW)
             if kept_bytes and rows < problem.rows
             else 0
         )
-        hessian = 8 * p * p if is_full_hessian_cheap(problem) else 0
-        block = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
+        hessian_bytes = 8 * p * p if is_full_hessian_cheap(problem) else 0
+        block_columns = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
-            fixed=P_SIZED_ARRAYS * 8 * p + HESSIAN_SIZED_ARRAYS * hessian + own,
+            fixed=P_SIZED_ARRAYS * 8 * p + HESSIAN_SIZED_ARRAYS * hessian_bytes + unshared_bytes,
             per_block_row=48,
-            per_part=PART_VECTORS * 8 * p + hessian + candidates,
-            shared=max(matrix_bytes(explicit, entry), block_bytes(block, entry)) + (all_rows if is_shared else 0),
+            per_part=PART_VECTORS * 8 * p + hessian_bytes + candidate_bytes,
+            shared=max(matrix_bytes(explicit, entry), block_bytes(block_columns, entry))
+            + (all_row_bytes if is_shared else 0),
         )
 
-    def adapt_to_data(self, rows: int, problems: Sequence[Problem], asked: Collection[str]) -> Newton:
-        """Return the solver with all rows in memory if the samples of all problems would take more memory.
+    def adapt_to_data(self, rows: int, problems: Sequence[Problem], user_set: Collection[str]) -> Newton:
+        """Return a solver that keeps all rows in memory if one copy of them takes less memory than the samples of all
+        problems; else this solver.
 
         Problems with the same rows share one copy of all rows, but each has a sample of its own.
         """
-        same_rows = min(Counter(problem.held_out for problem in problems).values())
-        is_cheaper = all(is_cheaper_than_samples(problem, same_rows) for problem in problems)
-        return replace(self, sample=rows) if "sample" not in asked and is_cheaper else self
+        problems_per_copy = min(Counter(problem.held_out for problem in problems).values())
+        is_cheaper = all(is_cheaper_than_samples(problem, problems_per_copy) for problem in problems)
+        return replace(self, sample=rows) if "sample" not in user_set and is_cheaper else self
 
-    def shrink_memory(self, problem: Problem, asked: Collection[str]) -> Newton | None:
+    def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Newton | None:
         """Return the solver with a sample, or with a smaller one; None if the sample would become too small to be
-        useful, or if the user set its size (``asked``).
+        useful, or if the user set its size (``user_set``).
         """
-        if "sample" in asked:
+        if "sample" in user_set:
             return None
         if is_wide(problem):
             fewer = int(MAX_SHARE * problem.rows if self.sample is None else SHRINK_FACTOR * self.sample)
@@ -338,7 +347,7 @@ class Newton(Solver[NewtonState]):
         f = state.point_sums.add(state.problem, state.smoothed_loss, block, state.point)
         if state.sums_hessian:
             state.hessian = add_to_sum(state.hessian, block_hessian(state.problem, block, f))
-        if state.gathered or state.evaluates_only:
+        if state.has_all_rows_in_memory or state.evaluates_only:
             return
         state.factored = state.factored or operators.is_rounded_when_formed(block.X)
         if state.model_uses_all_rows:
@@ -363,9 +372,11 @@ class Newton(Solver[NewtonState]):
         scores_pass(block.y, block.s, f, state.smoothed_loss, width, scores)
         return scores
 
-    def join_gathered(self, states: list[NewtonState]) -> None:
+    def share_between_problems(self, states: list[NewtonState]) -> None:
         """Make problems that sampled the same rows share one copy of them."""
-        share_equal_rows([state.sampler for state in states if not (state.gathered or state.model_uses_all_rows)])
+        share_equal_rows(
+            [state.sampler for state in states if not (state.has_all_rows_in_memory or state.model_uses_all_rows)]
+        )
 
     def sampling_threshold(self, state: NewtonState) -> float:
         return state.sampler.bound()
@@ -384,8 +395,8 @@ class Newton(Solver[NewtonState]):
             state.best_gradient = evaluation.gradient if is_known else None
         if evaluation.dual > state.dual:
             state.dual, state.dual_point = evaluation.dual, DualPoint(state.point, state.mu, evaluation.scale)
-        model = state.steps or state.trust_region
-        facts = {"mu": state.mu, "damping": model.damping if model else 0.0}
+        method = state.sampled_steps or state.trust_region
+        facts = {"mu": state.mu, "damping": method.damping if method else 0.0}
         if not state.done:
             self._advance(state, evaluation)
         if state.all_rows is not None:
@@ -430,7 +441,7 @@ class Newton(Solver[NewtonState]):
         """Choose among the four ways to the next point (see the top of the module), and set the point."""
         if sample.complete and not state.factored:
             state.all_rows = AllRows(state.problem, sample, state.point.copy(), state.point.copy(), mu=state.mu)
-            state.gathered, state.trust_region = True, None
+            state.has_all_rows_in_memory, state.trust_region = True, None
             solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:
             self._sampled_step(state, evaluation, sample)
@@ -450,7 +461,7 @@ class Newton(Solver[NewtonState]):
         state.trust_region = TrustRegion(model, state.mu, evaluation.value, damping)
         smoothing_is_small = evaluation.smoothing <= 2.0 * state.problem.tolerance * abs(evaluation.primal)
         if self.polish and smoothing_is_small and not (sample.complete or state.point_sums.unformed):
-            state.raise_dual(
+            state.record_dual(
                 polish_dual(state.problem, sample, state.smoothed_loss, evaluation, state.point, state.deadline)
             )
             if state.done:
@@ -467,12 +478,13 @@ class Newton(Solver[NewtonState]):
 
     def _sampled_step(self, state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> None:
         """Improve the dual bound and take a sampled step from the better of the current and the previous point."""
-        steps = state.steps or start_sampled_steps(state.problem, evaluation, sample, state.point, state.mu)
-        is_first, state.steps = state.steps is None, steps
+        is_first = state.sampled_steps is None
+        steps = state.sampled_steps or start_sampled_steps(state.problem, evaluation, sample, state.point, state.mu)
+        state.sampled_steps = steps
         status = (state.squares, state.primal, state.dual, state.deadline)
         result = PassResult(evaluation, sample, state.point, state.mu, *status)
         if (is_first or steps.accept(evaluation, state.point, state.mu)) and self.polish:
-            state.raise_dual(steps.improve_dual(result))
+            state.record_dual(steps.improve_dual(result))
         if self.sample is not None:
             state.gaps.append((state.primal - max(state.dual, 0.0)) / abs(state.primal))
         if not state.done:
@@ -481,15 +493,15 @@ class Newton(Solver[NewtonState]):
     def _full_hessian_step(self, state: NewtonState, steps: FullHessianSteps, evaluation: PointEvaluation) -> None:
         """Step to the minimizer of the full-Hessian model, or backtrack along the last step.
 
-        While full steps succeed, every second pass accumulates the Hessian. After a backtracked step every pass does,
-        because the Hessian changed along the step, and the old one would cause backtracking again.
+        While full steps succeed, every second pass accumulates the Hessian. After a backtracked step every pass
+        accumulates it, because the Hessian changed along the step, and the old Hessian would cause backtracking again.
         """
         state.gaps.append((state.primal - state.dual) / abs(state.primal))
         sample = None if state.evaluates_only else state.sampler.sample()
         if sample is not None and state.hessian is not None:
             steps.renew(state.problem, sample, state.hessian, state.point)
         elif state.evaluates_only and self.polish:
-            state.raise_dual(steps.polish_dual(state.problem, evaluation, state.deadline))
+            state.record_dual(steps.polish_dual(state.problem, evaluation, state.deadline))
             if state.done:
                 return
         is_full_step, accepted = steps.length == 1.0, steps.accept(evaluation)
@@ -519,7 +531,9 @@ class Newton(Solver[NewtonState]):
         )
 
     def make_step(self, state: NewtonState) -> None:
-        """Work in memory for some seconds. Without progress, the next pass follows at once."""
+        """Minimize the full problem in memory for some seconds. If that makes no progress, the next pass follows at
+        once.
+        """
         rows = state.all_rows
         assert rows is not None  # ``has_pending_steps`` has checked it
         before = rows.progress_measure
@@ -529,8 +543,8 @@ class Newton(Solver[NewtonState]):
 
     # -- answers
 
-    def candidate(self, state: NewtonState) -> Float64:
-        """Return the minimizer of the last model, which no pass has evaluated yet."""
+    def current_weights(self, state: NewtonState) -> Float64:
+        """Return a copy of the minimizer of the last model, which no pass has evaluated yet."""
         return state.point.copy()
 
     def solution(self, state: NewtonState) -> LinearSolution:
@@ -550,8 +564,9 @@ class Newton(Solver[NewtonState]):
         """Return the part of the state that ``dual_values`` needs: the in-memory dual variables if they attain the
         largest D, else the weights that define the dual variables.
         """
-        rows = state.rows_with_best_dual
-        return replace(begin_part(state), dual_point=state.dual_point, all_rows=rows and rows.without_rows())
+        solved = state.rows_with_best_dual
+        dual_variables = None if solved is None else solved.dual_variables_only()
+        return replace(begin_part(state), dual_point=state.dual_point, all_rows=dual_variables)
 
     def dual_values(self, state: NewtonState, block: Block) -> Float64 | None:
         """Return the dual variables (n,) that attain the largest D: those found in memory, or the scaled loss
@@ -566,16 +581,18 @@ class Newton(Solver[NewtonState]):
 
 
 def is_stuck(state: NewtonState) -> bool:
-    """Return whether the gap has stalled although no other method is left: not all rows fit in memory, or the steps
-    with all rows in memory make no progress.
+    """Return whether the gap has stalled and no other method is left: not all rows fit in memory, or the steps with all
+    rows in memory make no progress.
     """
-    if state.steps is None and state.all_rows is None and state.hessian_steps is None:
+    if state.sampled_steps is None and state.all_rows is None and state.hessian_steps is None:
         return False
     return has_stalled(state.gaps, STALL_PASSES)
 
 
 def solve_in_memory(state: NewtonState, rows: AllRows) -> None:
-    """Work on the full problem in memory, and make the best point found the next point to evaluate."""
+    """Minimize the full problem in memory until the deadline, and make the best point found the next point to
+    evaluate.
+    """
     work_before = rows.work
     rows.advance(state.deadline)
     state.dual = max(state.dual, rows.dual)

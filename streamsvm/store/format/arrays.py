@@ -1,10 +1,13 @@
-"""The arrays of a store: their names, types and units, the part of each chunk they hold, and buffers to read them into.
+"""Describe the arrays of a store: the name, dtype and unit (Zarr or HDF5 chunk) of each. Split chunks of rows into
+these arrays, and allocate buffers for reading.
 
-The features of a dense store may be stored as float16 or int8 (``Encoding``); they are decoded to float32 when read.
+The features of a dense store may be stored as float16, uint8 or int8 (``Encoding``); they are decoded to float32 when
+read.
 
-X                               dense: rows as float32, or encoded as float16 or int8
+X                               dense: rows as float32, or encoded as float16, uint8 or int8
 X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
-y, weight                       int32 class codes or float64 targets; float32 row weights
+y                               int32 class codes, or float64 targets
+weight                          float32 row weights
 """
 
 from __future__ import annotations
@@ -20,15 +23,15 @@ from streamsvm.aliases import Array, ByName, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, row_count
 from streamsvm.store.format.labels import class_counts
-from streamsvm.store.format.manifest import KINDS, ChunkEntry
+from streamsvm.store.format.manifest import DENSE_DTYPES, ChunkEntry
 from streamsvm.types import Chunk
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"
 ENTRIES = (DATA, INDICES)
 """The arrays with one item per stored entry; all others have one item per row, and INDPTR one more."""
-NUMBERS = "y, of numbers"
-"""The key of y in ``TYPES`` for regression."""
-TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", NUMBERS: "float64", "weight": "float32"}
+TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", "weight": "float32"}
+"""The dtype of each array except X, which is dense. For regression, y has ``TARGET_TYPE``."""
+TARGET_TYPE = "float64"
 FILL: ByName = {
     "float32": "NaN",
     "float64": "NaN",
@@ -38,10 +41,10 @@ FILL: ByName = {
     "int32": -1,
     "int64": -1,
 }
-"""The fill value of an array by dtype: what other programs read for a missing unit. It is no valid value but in uint8,
-which has no other.
+"""The fill value of an array by dtype: what other programs read for a missing unit. It is never a valid value, except
+for uint8, where every value is valid.
 """
-LEAST_UNIT = 1024
+MIN_ITEMS_PER_UNIT = 1024
 PAGE = 4096
 
 
@@ -62,8 +65,8 @@ class Encoding(NamedTuple):
         return f"dense-{self.dtype}"
 
     def encode(self, values: Float32) -> Array:
-        """Return rows (n, columns) as they are stored: numbers beyond float16 are infinite, those beyond the integers of
-        a type its largest or smallest one.
+        """Return rows (n, columns) as they are stored. Numbers out of range become infinite in float16, and the nearest
+        representable integer in uint8 and int8.
         """
         if self.dtype == FLOAT16:
             with np.errstate(over="ignore"):
@@ -77,8 +80,11 @@ class Encoding(NamedTuple):
         return stored
 
     def round(self, values: Float32) -> tuple[Float32, Array]:
-        """Return rows (n, columns) as they will be read again, in float32, and which numbers the type cannot hold, bool
-        (n, columns): those beyond float16, and those that are not whole or beyond uint8.
+        """Return rows as they will be read back, float32 (n, columns), and a mask of the numbers that the type cannot
+        represent, bool (n, columns).
+
+        For float16 these are numbers out of range; for uint8, numbers that are out of range or not whole; for int8,
+        none.
         """
         rounded, stored = np.empty(values.shape, np.float32), self.encode(values)
         self.decode(stored, rounded)
@@ -101,14 +107,15 @@ class Encoding(NamedTuple):
         from_int8(stored, self.scale, out)
 
 
-def encoding_of(kind: str, columns: int, facts: JsonObject) -> Encoding | None:
-    """Return the encoding of a store of this kind; None for float32 and CSR. Raises DataError E-META if the recorded
-    scale factors are not finite, positive and one per column.
+def encoding_of(kind: str, columns: int, metadata: JsonObject) -> Encoding | None:
+    """Return the encoding of a store of this kind; None for float32 and CSR. ``metadata``: the facts in the manifest.
+
+    Raises DataError E-META if the recorded scale factors are not finite, positive and one per column.
     """
-    if kind not in KINDS or kind == "dense":
+    if kind not in DENSE_DTYPES or kind == "dense":
         return None
-    dtype = KINDS[kind]
-    scale = np.asarray(facts.get("scale", ()), np.float32)
+    dtype = DENSE_DTYPES[kind]
+    scale = np.asarray(metadata.get("scale", ()), np.float32)
     if dtype == "int8" and not (scale.shape == (columns,) and np.isfinite(scale).all() and (scale > 0).all()):
         raise DataError("the scale of the columns is not usable", code="E-META", hint="build the store again")
     return Encoding(dtype, scale)
@@ -133,7 +140,7 @@ class ArraySpec(NamedTuple):
 
     @property
     def item_bytes(self) -> int:
-        """Bytes of an item."""
+        """Bytes of one item."""
         return np.dtype(self.dtype).itemsize * (self.width or 1)
 
     @property
@@ -142,28 +149,28 @@ class ArraySpec(NamedTuple):
         return self.unit * self.item_bytes
 
 
-def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool, numeric: bool) -> dict[str, ArraySpec]:
-    """Return the arrays of a store by name, in the order of writing; ``numeric``: a store for regression."""
-    types = TYPES | ({"y": TYPES[NUMBERS]} if numeric else {})
+def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool, regression: bool) -> dict[str, ArraySpec]:
+    """Return the description of each array of a store, by name and in the order of writing."""
+    types = TYPES | ({"y": TARGET_TYPE} if regression else {})
     row_arrays = ["y", "weight"] if weighted else ["y"]
-    if kind in KINDS:
-        specs = [ArraySpec(MATRIX, KINDS[kind], columns, chunk_rows)]
+    if kind in DENSE_DTYPES:
+        specs = [ArraySpec(MATRIX, DENSE_DTYPES[kind], columns, chunk_rows)]
         specs += [ArraySpec(name, types[name], 0, chunk_rows) for name in row_arrays]
     else:
-        unit = max(LEAST_UNIT, chunk_rows)
+        unit = max(MIN_ITEMS_PER_UNIT, chunk_rows)
         specs = [ArraySpec(name, types[name], 0, unit) for name in (DATA, INDICES, INDPTR, *row_arrays)]
     return {spec.name: spec for spec in specs}
 
 
-def items_of(name: str, chunks: Iterable[ChunkEntry]) -> int:
-    """Return the number of items that an array has for these chunks."""
+def count_items(name: str, chunks: Iterable[ChunkEntry]) -> int:
+    """Return the number of items that the array ``name`` has for these chunks."""
     if name in ENTRIES:
         return sum(chunk.nonzeros or 0 for chunk in chunks)
     return sum(chunk.rows for chunk in chunks) + (name == INDPTR)
 
 
-def values_of(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Array]:
-    """Return the part of a chunk that goes into each array, by array; the indptr begins at 0."""
+def split_chunk(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Array]:
+    """Split a chunk into the parts that go into each array, keyed by array name. The indptr begins at 0."""
     X = chunk.X
     if isinstance(X, Dense):
         parts: ByName = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
@@ -173,17 +180,17 @@ def values_of(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Array
     return parts if chunk.weight is None else parts | {"weight": chunk.weight}
 
 
-def entry_of(chunk: Chunk, values: dict[str, Array]) -> ChunkEntry:
-    """Return the manifest's entry of a chunk, whose parts are ``values``."""
+def manifest_entry(chunk: Chunk, parts: dict[str, Array]) -> ChunkEntry:
+    """Return the manifest's entry for a chunk. ``parts``: the parts of the chunk, from ``split_chunk``."""
     counts = class_counts(chunk.codes)
-    crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in values.items()}
+    crc = {name: crc32c(np.ascontiguousarray(array).data) for name, array in parts.items()}
     nonzeros = len(chunk.X.data) if isinstance(chunk.X, CSR) else None
     return ChunkEntry(row_count(chunk.X), nonzeros, counts, crc)
 
 
 @dataclass(slots=True)
 class Buffer:
-    """Memory for one chunk: a flat array of bytes per array of the store."""
+    """Memory for one chunk: one flat byte array for each array of the store."""
 
     arrays: ByName
 
@@ -194,7 +201,9 @@ class Buffer:
 
 
 def page_aligned(nbytes: int) -> Any:
-    """Return uninitialized bytes that begin on a page boundary: the kernel copies whole pages faster than parts."""
+    """Return uninitialized bytes that begin on a page boundary, because the operating system copies whole pages faster
+    than parts of pages.
+    """
     spare = np.empty(nbytes + PAGE, np.uint8)
     start = -spare.ctypes.data % PAGE
     return spare[start : start + nbytes]

@@ -22,7 +22,7 @@ FILE = "manifest.json"
 JOURNAL_FILE = "ingest.journal"
 """The journal of a store that is being written; the commit removes it."""
 FORMAT = 1
-KINDS = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8", "dense-uint8": "uint8"}
+DENSE_DTYPES = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8", "dense-uint8": "uint8"}
 """The dtype of the features on disk, by kind of dense store."""
 LARGEST_MANIFEST = 256 << 20
 """The largest manifest that is read, in bytes: that of some two million chunks."""
@@ -68,7 +68,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     store: str
     """The format of the arrays on disk: a name of ``STORES``."""
     kind: str
-    """'dense', 'csr', or a kind of dense store with encoded columns (``KINDS``)."""
+    """'dense', 'csr', or a kind of dense store with encoded columns (``DENSE_DTYPES``)."""
     columns: int
     classes: list[str]
     """The label of each class code; empty for regression, where y is an array of float64."""
@@ -102,7 +102,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             for code, count in enumerate(chunk.counts):
                 counts[code] += count
         rows = tuple(c.rows for c in self.chunks)
-        weighted, dtype = "weight" in self.units, KINDS.get(self.kind, "float32")
+        weighted, dtype = "weight" in self.units, DENSE_DTYPES.get(self.kind, "float32")
         return Layout(self.columns, rows, nonzeros, tuple(self.classes), tuple(counts), weighted, dtype=dtype)
 
 
@@ -228,7 +228,7 @@ def _is_consistent(m: Manifest) -> bool:
     """Return whether a manifest describes a possible store. A valid sha256 does not prove it; readers rely on it."""
     if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
         return False
-    if m.kind not in ("csr", *KINDS) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
+    if m.kind not in ("csr", *DENSE_DTYPES) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
         return False
     if m.chunk_rows * (8 if m.kind == "csr" else 4 * m.columns + 8) > MOST_CHUNK_BYTES:
         return False

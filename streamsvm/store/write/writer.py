@@ -33,7 +33,7 @@ from streamsvm.outputs import ANY_STORE, refuse_foreign
 from streamsvm.rows import Dense, Float32, Rows
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format import manifest as manifests
-from streamsvm.store.format.arrays import ArraySpec, Encoding, entry_of, specs_of, values_of
+from streamsvm.store.format.arrays import ArraySpec, Encoding, manifest_entry, specs_of, split_chunk
 from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.chunking import Chunker, new_chunker
@@ -238,7 +238,7 @@ class StoreWriter:
         building = self.directory
         if self.compression != "none":
             self.backend.compress(
-                compression.choose_codecs(self.compression, values_of(Chunk(X, NO_CODES, None), self.encoding))
+                compression.choose_codecs(self.compression, split_chunk(Chunk(X, NO_CODES, None), self.encoding))
             )
         notes = None if self.journal is None else self.journal.begin(building)
         unfinished = self.replaces or not (building / manifests.FILE).exists()
@@ -273,7 +273,7 @@ class StoreWriter:
         """Prepare the directory and the arrays for rows like ``X``; remove nothing that exists already."""
         self._chunker = new_chunker(X, self.chunk_bytes, self.background.wait)
         columns = X.values.shape[1] if isinstance(X, Dense) else 0
-        specs = specs_of(self._kind, columns, self._chunker.rows, weighted=weighted, numeric=numeric)
+        specs = specs_of(self._kind, columns, self._chunker.rows, weighted=weighted, regression=numeric)
         self.backend.begin(self.directory, specs)
 
     @property
@@ -281,8 +281,8 @@ class StoreWriter:
         return "csr" if self.sparse else "dense" if self.encoding is None else self.encoding.kind
 
     def _write_chunk(self, chunk: Chunk) -> None:
-        values = values_of(chunk, self.encoding)
-        entry = entry_of(chunk, values)
+        values = split_chunk(chunk, self.encoding)
+        entry = manifest_entry(chunk, values)
         self._check(entry)
         if self.backend.close_full_file(values):
             self._saved = None if self.sparse else self._snapshot()
