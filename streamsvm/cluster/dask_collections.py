@@ -109,6 +109,7 @@ class BlockGroup(NamedTuple):
     """Neighboring blocks that one task processes."""
 
     number: int
+    """Position of the group among all groups."""
     first: int
     """Number of the first block."""
     blocks: Sequence[tuple[Collection, ...]]
@@ -118,22 +119,21 @@ class BlockGroup(NamedTuple):
 def frame_names(X: DelayedFrame) -> list[str]:
     """Return the column names of a data frame. Raises DataError E-HEADER for duplicates."""
     names = [str(name) for name in X.columns]
-    if twice := sorted(name for name, times in Counter(names).items() if times > 1):
-        raise DataError(
-            f"the data frame has two columns named {quote(twice[0])}", code="E-HEADER", hint="rename a column"
-        )
+    if duplicates := sorted(name for name, times in Counter(names).items() if times > 1):
+        message = f"the data frame has two columns named {quote(duplicates[0])}"
+        raise DataError(message, code="E-HEADER", hint="rename a column")
     return names
 
 
-def frame_blocks(X: DelayedFrame, *beside: Collection) -> list[tuple[Collection, ...]]:
-    """Return the partitions of a data frame, each with its part of the separate arrays (n,) ``beside``
-    (``column_beside``).
+def frame_blocks(X: DelayedFrame, *row_arrays: Collection) -> list[tuple[Collection, ...]]:
+    """Return the partitions of a data frame, each with its part of the separate arrays (n,) ``row_arrays``
+    (``to_row_array``).
     """
     parts = X.to_delayed()
-    return list(zip(parts, *(array.to_delayed().ravel().tolist() for array in beside), strict=True))
+    return list(zip(parts, *(array.to_delayed().ravel().tolist() for array in row_arrays), strict=True))
 
 
-def column_beside(X: Collection, values: Any, compute: Compute) -> Collection:
+def to_row_array(X: Collection, values: Any, compute: Compute) -> Collection:
     """Return separate labels or weights as a dask array (n,), in the blocks of ``X`` or in blocks that can be
     rearranged to them.
 
@@ -179,21 +179,21 @@ def _count_rows(block: Collection) -> int:
     return int(block.shape[0])
 
 
-def array_blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
+def array_blocks(X: Collection, *row_arrays: Collection) -> list[tuple[Collection, ...]]:
     """Return the blocks of rows (n, d), each with its blocks of the separate arrays (n,).
 
     Raises UsageError, and DataError E-ROWS unless the arrays have one value per row.
     """
-    if not all(isinstance(array, DelayedArray) for array in (X, *beside)):
+    if not all(isinstance(array, DelayedArray) for array in (X, *row_arrays)):
         raise UsageError("rows (n, d) and labels (n,) are needed, as dask arrays", hint="ingest_dask(X, y, store)")
-    if X.ndim != 2 or any(array.ndim != 1 for array in beside):
-        shapes = " and ".join(str(array.shape) for array in (X, *beside))
+    if X.ndim != 2 or any(array.ndim != 1 for array in row_arrays):
+        shapes = " and ".join(str(array.shape) for array in (X, *row_arrays))
         raise UsageError(f"rows (n, d) and labels (n,) are needed, not {shapes}", hint="ingest_dask(X, y, store)")
-    for array in beside:
+    for array in row_arrays:
         _check_rows(X, array)
     if X.numblocks[1] > 1:
         X = X.rechunk({1: -1})
-    aligned = [array.rechunk({0: X.chunks[0]}) if _are_cut_differently(X, array) else array for array in beside]
+    aligned = [array.rechunk({0: X.chunks[0]}) if _are_cut_differently(X, array) else array for array in row_arrays]
     return list(zip(*(array.to_delayed().ravel().tolist() for array in (X, *aligned)), strict=True))
 
 
@@ -222,18 +222,23 @@ def _are_cut_differently(X: DelayedArray, other: DelayedArray) -> bool:
     return bool(np.any((lengths[0] != lengths[1]) & np.isfinite(lengths).all(axis=0)))
 
 
-def group_blocks(blocks: Sequence[tuple[Collection, ...]], largest: float, compute: Compute) -> list[BlockGroup]:
-    """Group blocks to about ``GROUP_BYTES``. ``largest``: bytes of the largest block; nan: measure a few blocks."""
-    if len(blocks) > 1 and not np.isfinite(largest):
+def group_blocks(blocks: Sequence[tuple[Collection, ...]], largest_bytes: float, compute: Compute) -> list[BlockGroup]:
+    """Join neighboring blocks to groups of about ``GROUP_BYTES``.
+
+    ``largest_bytes``: bytes of the largest block; nan: a few blocks are measured.
+    """
+    if len(blocks) > 1 and not np.isfinite(largest_bytes):
         measured = sorted({0, len(blocks) // 2, len(blocks) - 1})
-        largest = max(compute([delayed(measure_block)(*blocks[number]) for number in measured]))
-    count = int(np.clip(GROUP_BYTES // max(largest, 1.0), 1, MAX_GROUP_BLOCKS)) if np.isfinite(largest) else 1
+        largest_bytes = max(compute([delayed(measure_block)(*blocks[number]) for number in measured]))
+    count = (
+        int(np.clip(GROUP_BYTES // max(largest_bytes, 1.0), 1, MAX_GROUP_BLOCKS)) if np.isfinite(largest_bytes) else 1
+    )
     starts = range(0, len(blocks), count)
     return [BlockGroup(number, start, blocks[start : start + count]) for number, start in enumerate(starts)]
 
 
 def estimate_block_bytes(X: DelayedArray) -> float:
-    """Return the bytes of the largest block of an array as dense float64; nan if lengths are unknown."""
+    """Return the bytes of the largest block of an array if it is dense float64; nan if lengths are unknown."""
     return float(np.max(np.array(X.chunks[0], np.float64)) * float(X.shape[1]) * 8.0)
 
 
@@ -251,7 +256,7 @@ def measure_block(*parts: Collection) -> int:
 
 
 FILE_OPTIONS = ("sources", "store", "repair", "cluster", "insecure_network", "format", "labels", "label", "weight")
-"""Options of ``ingest`` that have parameters of their own here, or that apply only to files."""
+"""Options of ``ingest`` that are separate parameters of ``ingest_dask``, or that apply only to files."""
 
 
 def ingest_dask(
@@ -289,16 +294,19 @@ def ingest_collection(
 ) -> IngestResult:
     """Ingest a collection as ``ingest_dask`` does, with the store and the options of a job."""
     arrays = {"label": y, "weight": None if isinstance(weight, str) else weight}
-    beside = {option: values for option, values in arrays.items() if values is not None}
+    row_arrays = {option: values for option, values in arrays.items() if values is not None}
     if isinstance(X, DelayedFrame):
-        taken = sorted({BESIDE[option] for option in beside} & set(frame_names(X)))
-        if taken:
-            message = f"the data frame has a column {quote(taken[0])}, and so would labels or weights be called that are given beside it"
-            raise DataError(message, code="E-HEADER", hint=f"name the column, y={taken[0]!r}, or rename it")
+        duplicates = sorted({BESIDE[option] for option in row_arrays} & set(frame_names(X)))
+        if duplicates:
+            message = (
+                f"the data frame has a column {quote(duplicates[0])}, the name that separate labels or weights get"
+            )
+            hint = f"name the column, y={duplicates[0]!r}, or rename the column"
+            raise DataError(message, code="E-HEADER", hint=hint)
         label = BESIDE["label"] if y is not None else job.label
-        job = replace(job, label=label, weight=BESIDE["weight"] if "weight" in beside else job.weight)
+        job = replace(job, label=label, weight=BESIDE["weight"] if "weight" in row_arrays else job.weight)
     with ExitStack() as stack:
-        return ingest_from(job, _CollectionFiles(X, beside, job, client or default_client(), stack).source, report)
+        return ingest_from(job, _CollectionFiles(X, row_arrays, job, client or default_client(), stack).source, report)
 
 
 def _job(X: Collection, y: Collection, store: Path | str, options: dict[str, Any]) -> IngestJob:
@@ -328,7 +336,7 @@ class _CollectionFiles:
     """Temporary files with the rows of a collection, written by the tasks that compute its blocks."""
 
     X: Collection
-    beside: Mapping[str, Collection]
+    row_arrays: Mapping[str, Collection]
     """Separate labels and weights, by option."""
     job: IngestJob
     client: Client | None
@@ -340,9 +348,9 @@ class _CollectionFiles:
         base = self.job.store.with_name(f"{self.job.store.name}.blocks")  # not the store: its leftovers are removed
         sweep_beside(base)
         directory = self.stack.enter_context(scratch_beside(base))
-        columns = [column_beside(self.X, values, self._compute) for values in self.beside.values()]
+        columns = [to_row_array(self.X, values, self._compute) for values in self.row_arrays.values()]
         if isinstance(self.X, DelayedFrame):
-            names = [BESIDE[option] for option in self.beside]
+            names = [BESIDE[option] for option in self.row_arrays]
             groups = group_blocks(frame_blocks(self.X, *columns), float("nan"), self._compute)
             tasks = [delayed(write_frames)(directory, *group, names) for group in groups]
             return frame_source(self._write(tasks), options)
@@ -360,13 +368,13 @@ class _CollectionFiles:
         return parts
 
     def _compute(self, tasks: Sequence[Collection]) -> list[Any]:
-        """Return the results of tasks in order. Without a client, the tasks run one after the other, as memory suffices
-        for one.
+        """Return the results of tasks in order. Without a client, the tasks run one after the other, because memory
+        may suffice for one block only.
         """
         if self.client is None:
             return [task.compute(scheduler="synchronous") for task in tasks]
         executor = self.stack.enter_context(using(self.client))
-        return list(executor.take(self.client.compute(list(tasks)), Task("ingest", write_frames)))
+        return list(executor.iterate_results(self.client.compute(list(tasks)), Task("ingest", write_frames)))
 
 
 LABEL, DECISION = "label", "decision"
@@ -399,10 +407,10 @@ def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str
     The labels are ``y`` (n,), of any type that ``ingest_dask`` accepts, or a column of a data frame: ``label``, by
     default the label column of the model's training data. Raises the errors of ``predict_dask``.
     """
-    beside = [] if y is None else [column_beside(X, y, lambda tasks: list(dask.compute(*tasks)))]
-    if beside and isinstance(X, DelayedFrame):
+    row_arrays = [] if y is None else [to_row_array(X, y, lambda tasks: list(dask.compute(*tasks)))]
+    if row_arrays and isinstance(X, DelayedFrame):
         label = BESIDE["label"]
-    shared, blocks = delayed(_load_model(model)), _blocks(X, *beside)
+    shared, blocks = delayed(_load_model(model)), _blocks(X, *row_arrays)
     accumulators = (delayed(_evaluate_block)(shared, k, block, label) for k, block in enumerate(blocks))
     return delayed(_result)(tree_reduce(accumulators, len(blocks), delayed(merge_accumulators)))
 
@@ -413,14 +421,14 @@ def _load_model(model: Any) -> Model:
     return load(Path(model)) if given is None else given
 
 
-def _blocks(X: Collection, *beside: Collection) -> list[tuple[Collection, ...]]:
+def _blocks(X: Collection, *row_arrays: Collection) -> list[tuple[Collection, ...]]:
     """Return the blocks of rows, each with its labels if they are separate. Raises UsageError."""
     if isinstance(X, DelayedFrame):
-        if beside and BESIDE["label"] in frame_names(X):
+        if row_arrays and BESIDE["label"] in frame_names(X):
             hint = f"pass label={BESIDE['label']!r}, or rename the column"
             raise UsageError(f"the data frame has a column {BESIDE['label']!r} and labels beside it", hint=hint)
-        return frame_blocks(X, *beside)
-    return array_blocks(X, *beside)
+        return frame_blocks(X, *row_arrays)
+    return array_blocks(X, *row_arrays)
 
 
 def _predict_block(model: Model, number: int, block: tuple[Collection, ...], output: str) -> Array:
@@ -450,10 +458,10 @@ def _result(accumulator: Accumulator) -> Any:
 
 @contextmanager
 def _rows(
-    model: Model, number: int, block: tuple[Collection, ...], stated: dict[str, Any]
+    model: Model, number: int, block: tuple[Collection, ...], file_options: dict[str, Any]
 ) -> Iterator[RowBatches | None]:
     """Yield the rows of a block, encoded as in training; None if the block has no rows."""
-    options = source_options(model, FileRequest(stated))
+    options = source_options(model, FileRequest(file_options))
     with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as directory:
         frame = is_frame(block[0])
         names = (BESIDE["label"],)[: len(block) - 1]

@@ -1,7 +1,7 @@
-"""The executor on a Dask cluster: tasks, their results, and the failures of workers and scheduler.
+"""Run the parts of a job as tasks of a Dask cluster, fetch their results, and handle lost workers and schedulers.
 
 Everything that a task needs is in the graph or on disk. Shared values are tasks themselves, so that everything that is
-lost with a worker can be computed again. Each part is a task with a key of its own; the scheduler may run it several
+lost with a worker can be computed again. Each part is a task with a unique key; the scheduler may run it several
 times, but its result is used once. A job does not wait for ever: if there is no scheduler, or no live worker for
 ``patience`` seconds, it ends with an error that says what to do.
 """
@@ -36,6 +36,7 @@ from streamsvm.schedule.machine import PeakWatch
 PATIENCE = 60.0
 """Seconds without a worker, or without a heartbeat of a worker that has tasks, after which a job ends."""
 IDENTITY_SECONDS = 5.0
+"""Seconds that a check of the cluster waits for the scheduler's answer."""
 LOST_SECONDS = 20.0
 """Seconds without an answer after which a scheduler counts as lost."""
 CHECK_SECONDS = 2.0
@@ -66,42 +67,42 @@ class WorkerWatch:
             return
         self._last_check = now
         if self._client.status in CLOSED_STATES:
-            raise connection_lost(self._client)
+            raise lost_scheduler_error(self._client)
         try:
             workers = list_workers(self._client)
         except (OSError, TimeoutError, CancelledError) as error:
             if time.monotonic() - self._last_answer > min(LOST_SECONDS, self._patience):
-                raise connection_lost(self._client) from error
+                raise lost_scheduler_error(self._client) from error
             return
         self._last_answer = time.monotonic()
         if any(self._is_alive(worker) for worker in workers.values()):
             self._last_alive = self._last_answer
         elif self._last_answer - self._last_alive > self._patience:
             if any(worker.get("status") == "paused" for worker in workers.values()):
-                raise memory_full(self._patience)
-            raise no_workers(self._patience, len(workers))
+                raise full_memory_error(self._patience)
+            raise no_workers_error(self._patience, len(workers))
 
     def _is_alive(self, worker: JsonMapping) -> bool:
-        """Return whether a worker accepts tasks. A worker that is paused, because its memory is full, may never accept
-        one again.
+        """Return whether a worker accepts tasks. A worker that is paused because its memory is full may never accept a
+        task again.
         """
         has_heartbeat = time.time() - worker.get("last_seen", 0.0) < self._patience / 2
         return has_heartbeat and worker.get("status", "running") == "running"
 
 
-def connection_lost(client: Client) -> ClusterError:
+def lost_scheduler_error(client: Client) -> ClusterError:
     """Return the error for a scheduler that is lost."""
     where = client.scheduler.address if client.scheduler else "the scheduler"
     return ClusterError(f"the scheduler at {where} is gone", hint="start it and run the same command again")
 
 
-def no_workers(seconds: float, silent: int) -> ClusterError:
+def no_workers_error(seconds: float, silent: int) -> ClusterError:
     """Return the error for a cluster without live workers."""
     who = f"none of {silent} workers responds" if silent else "there was no worker"
     return ClusterError(f"{who} for {seconds:.0f} s", hint="start workers with: dask worker ADDRESS")
 
 
-def memory_full(seconds: float) -> ClusterError:
+def full_memory_error(seconds: float) -> ClusterError:
     """Return the error for workers without free memory, which Dask pauses at 80 %."""
     message = f"the memory of all workers has been full for {seconds:.0f} s"
     return ClusterError(message, code="E-WORKER", hint="give the workers more memory or the job less (--memory)")
@@ -128,17 +129,19 @@ def explain_error(
         hint = "give the workers more memory, or the job less: --memory"
         return ClusterError(f"task {name} ran out of memory{needs}", code="E-WORKER", hint=hint)
     if isinstance(error, CancelledError) and not isinstance(error, StreamSVMError):
-        return connection_lost(client)
+        return lost_scheduler_error(client)
     return error
 
 
 _LIMITS: list[threadpool_limits] = []
-"""The thread limit of a worker process. It is kept for the life of the process, because the limit ends with the
-object."""
+"""The thread limit of a worker process. The object is kept for the life of the process, because the limit ends when the
+object is deleted."""
 
 
 def _sizeof_partial(result: PartialResult) -> int:
-    """Return the size in bytes, by which the scheduler decides on which worker two results are joined."""
+    """Return the size of a result in bytes. By these sizes, the scheduler decides on which worker two results are
+    joined.
+    """
     return state_bytes(result.states)
 
 
@@ -151,12 +154,12 @@ def pass_through(value: SharedValue) -> SharedValue:
 
 
 def run_task(function: Callable[..., Result], version: str, part: Part, *shared: SharedValue) -> Result:
-    """Run a task on a worker with one thread, and record its peak of memory.
+    """Run a task on a worker with one thread, and record its peak memory.
 
     Raises what the function raises, and ClusterError if driver and worker have different versions of streamsvm.
     """
     if version != __version__:
-        message = f"a worker runs streamsvm {__version__}, this is {version}"
+        message = f"a worker runs streamsvm {__version__}, and the program that started the job runs {version}"
         raise ClusterError(message, hint="install the same version everywhere")
     if not _LIMITS:  # never removed: concurrent tasks would undo each other's limits, and bits depend on threads
         _LIMITS.append(threadpool_limits(1))
@@ -183,8 +186,10 @@ MEMORY_SHARE = 0.55
 worker."""
 POLL_SECONDS = 0.5
 TASKS_PER_THREAD = 4
-"""Minimum number of tasks per thread in a pass: few enough to cost little, enough to distribute the work evenly."""
+"""Minimum number of tasks per thread in a pass: few enough that they cost little, and enough to distribute the work
+evenly."""
 ANSWER_SECONDS = 30.0
+"""Seconds to wait for a result, or for the states of tasks."""
 FINISHED_STATES = ("memory", "released", "forgotten", None)
 """States of a task that has run; other tasks are waiting, queued or processing."""
 NO_GRAPH_WARNING = {"distributed.admin.large-graph-warning-threshold": "1 TiB"}
@@ -211,9 +216,9 @@ class DaskExecutor:
         try:
             self.client.wait_for_workers(1, timeout=self._patience)
         except TimeoutError as error:
-            raise no_workers(self._patience, 0) from error
+            raise no_workers_error(self._patience, 0) from error
         except OSError as error:
-            raise connection_lost(self.client) from error
+            raise lost_scheduler_error(self.client) from error
 
     @property
     def threads(self) -> int:
@@ -244,9 +249,11 @@ class DaskExecutor:
         """Yield the results in the order of the parts as they become available. Raises ClusterError and what tasks
         raise.
         """
-        return self.take(self._submit(task, list(parts), shared), task, on_progress)
+        return self.iterate_results(self._submit(task, list(parts), shared), task, on_progress)
 
-    def take(self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress) -> Generator[Result]:
+    def iterate_results(
+        self, futures: list[Any], task: Task, on_progress: OnProgress = ignore_progress
+    ) -> Generator[Result]:
         """Yield the results of futures in their order; release each future after its result was consumed."""
         try:
             for index, future in enumerate(futures):
@@ -259,46 +266,47 @@ class DaskExecutor:
     def reduce(
         self, task: Task, parts: Sequence[Part], joins: Joins, shared: Sequence[SharedValue], on_progress: OnProgress
     ) -> Result:
-        """Return the results, joined and closed on the workers. Raises ClusterError and what tasks raise.
+        """Return the one result that joining along ``JoinTree`` and then ``joins.finish`` yield, both on the workers.
+        Raises ClusterError and what tasks raise.
 
         One task computes several neighboring parts, because each task costs the scheduler a millisecond or more.
         """
         name, spans = self._key("join"), spans_of(len(parts), TASKS_PER_THREAD * self.threads)
         parts_of_tasks = [tuple(parts[slice(*span)]) for span in spans]
         span_task = task._replace(function=partial(run_span, task, joins.join))
-        held: list[Future] = self._submit(span_task, parts_of_tasks, shared)
-        keys = [future.key for future in held]
+        unreleased: list[Future] = self._submit(span_task, parts_of_tasks, shared)
+        keys = [future.key for future in unreleased]
 
         def submit(function: Callable[..., Result], *arguments: object) -> Future:
             call = partial(run_task, function, __version__)
-            held.append(self.client.submit(call, *arguments, key=(name, len(held)), pure=False))
-            return held[-1]
+            unreleased.append(self.client.submit(call, *arguments, key=(name, len(unreleased)), pure=False))
+            return unreleased[-1]
 
-        last = tree_reduce(iter(held[:]), len(spans), partial(submit, joins.join))
+        last = tree_reduce(iter(unreleased[:]), len(spans), partial(submit, joins.join))
         if joins.finish is not None:
             last = submit(joins.finish, last, *shared)
         try:
-            ends = [0, *(span.stop for span in spans)]
-            self._wait(last, task, lambda: ends[self._count_done(keys, held)], on_progress)
+            parts_by_tasks_done = [0, *(span.stop for span in spans)]
+            self._wait(last, task, lambda: parts_by_tasks_done[self._count_done(keys, unreleased)], on_progress)
             return self._result(last, task)
         finally:
-            self._forget([*held, last])
+            self._forget([*unreleased, last])
 
-    def _count_done(self, keys: Sequence[object], held: list[Future]) -> int:
-        """Return how many of the tasks ``keys`` have run, and release ``held``, so that workers free results that have
-        been joined.
+    def _count_done(self, keys: Sequence[object], unreleased: list[Future]) -> int:
+        """Return how many of the tasks ``keys`` have run, and release the futures ``unreleased``, so that workers free
+        results that have been joined.
 
-        Futures are released only after the scheduler knows all of them: it would never free those that are released
-        earlier.
+        Futures are released only after the scheduler knows all of them: it would never free the results of futures that
+        were released earlier.
         """
         scheduler: Any = self.client.scheduler
-        known = [*keys, *(future.key for future in held)]
+        known = [*keys, *(future.key for future in unreleased)]
         try:
             states = self.client.sync(scheduler.get_task_status, keys=known, callback_timeout=ANSWER_SECONDS)
         except (OSError, TimeoutError):
             return 0
         if None not in states.values():
-            held.clear()
+            unreleased.clear()
         return sum(states[key] in FINISHED_STATES for key in keys)
 
     def close(self) -> None:
@@ -309,7 +317,7 @@ class DaskExecutor:
         try:
             return list_workers(self.client, LOST_SECONDS)
         except (OSError, TimeoutError) as error:
-            raise connection_lost(self.client) from error
+            raise lost_scheduler_error(self.client) from error
 
     def _key(self, what: str) -> str:
         self._calls += 1
@@ -339,7 +347,7 @@ class DaskExecutor:
         workers = self._workers()
         return [address for address in sorted(workers) for _ in range(workers[address]["nthreads"])]
 
-    def _wait(self, future: Future, task: Task, done: Callable[[], int], on_progress: OnProgress) -> None:
+    def _wait(self, future: Future, task: Task, count_done: Callable[[], int], on_progress: OnProgress) -> None:
         """Wait until a future is done or lost, and meanwhile report how many parts are done."""
         watch = WorkerWatch(self.client, self._patience)
         check_time()
@@ -352,7 +360,7 @@ class DaskExecutor:
             except Exception as error:
                 raise explain_error(error, task, None, {}, self.client) from error
             check_time()
-            on_progress(done())
+            on_progress(count_done())
 
     def _result(self, future: Future, task: Task) -> Result:
         """Fetch a result. If its worker is lost, wait until it is computed again. Raises what the task raised."""
@@ -375,7 +383,7 @@ class DaskExecutor:
             return {}
 
     def _forget(self, futures: Sequence[Any]) -> None:
-        """Cancel the futures that have not run; the others are released with their last reference."""
+        """Cancel the futures whose tasks have not run; the others are released with their last reference."""
         unfinished = [f for f in futures if f is not None and not f.done()]
         if unfinished and self.client.status == "running":
             try:
@@ -385,14 +393,14 @@ class DaskExecutor:
 
 
 class LocalExecutor(DaskExecutor):
-    """An executor on local workers with one thread each, which are started at the first task, so that a refused job
-    starts none.
+    """An executor on local workers with one thread each. The workers are started at the first task, so that a job that
+    is refused starts no worker.
     """
 
     def __init__(self, start: Callable[[], Client], workers: int, memory: int) -> None:
         """``start`` starts the workers, each of which may use ``memory`` bytes."""
         super().__init__(None)
-        self._start, self._count, self._memory = start, workers, memory
+        self._start, self._worker_count, self._worker_bytes = start, workers, memory
 
     @property
     def client(self) -> Client:
@@ -403,11 +411,11 @@ class LocalExecutor(DaskExecutor):
 
     @property
     def threads(self) -> int:
-        """Number of tasks that can run at the same time, also before the workers are started."""
-        return self._count if self._connection is None else super().threads
+        """Number of tasks that can run at the same time, even before the workers are started."""
+        return self._worker_count if self._connection is None else super().threads
 
     def memory_limit(self, user_limit: int | None) -> int | None:
         """Return the bytes that a task may use: the smaller of the user's limit and MEMORY_SHARE of a worker's
         memory.
         """
-        return min([int(MEMORY_SHARE * self._memory), *([] if user_limit is None else [user_limit])])
+        return min([int(MEMORY_SHARE * self._worker_bytes), *([] if user_limit is None else [user_limit])])

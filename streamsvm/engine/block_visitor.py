@@ -18,12 +18,14 @@ import numpy as np
 from streamsvm.aliases import Array, RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.rows import Float32, Float64, Int32, Int64, Rows, Targets
-from streamsvm.schedule.stream import Loaded
+from streamsvm.schedule.stream import LoadedChunk
 from streamsvm.types import AnySolver, Block, Certificate, FeatureMap, FeaturePart, Problem, State
 from streamsvm.types.problem import class_factors
 
 
-def block_of(problem: Problem, loaded: Loaded, part: FeaturePart, start: int, *, reused: bool = False) -> Block | None:
+def block_of(
+    problem: Problem, loaded: LoadedChunk, part: FeaturePart, start: int, *, reused: bool = False
+) -> Block | None:
     """Return the block of a problem for one part of a chunk; None if a one-vs-one problem has no row in it.
 
     ``start``: the global number of the chunk's first row. ``reused``: other problems use the part too, so that its
@@ -93,7 +95,7 @@ class BlockVisitor:
 
     def visit(
         self,
-        loaded: Loaded,
+        loaded: LoadedChunk,
         chunk: int,
         start: int,
         active: Sequence[ActiveProblem],

@@ -1,4 +1,4 @@
-"""Checkpoints: when one is made, what it holds, and the file format.
+"""Decide when a checkpoint of a fit is due, and write and read the files of checkpoints.
 
 A checkpoint is a safetensors file of arrays with a JSON header, protected by checksums. Two generations are kept. A new
 checkpoint overwrites the older one, so that one is always intact; a resumed run uses the newest intact one. Arrays are
@@ -43,15 +43,15 @@ Value: TypeAlias = Any
 StateClass: TypeAlias = Any
 """A tagged class: a dataclass or a ``NamedTuple``. The type system has no common name for them."""
 
-PLAIN = (bool, int, float, str, type(None))
+PLAIN_TYPES = (bool, int, float, str, type(None))
 
 FORMAT = 3
 """The version of the header. Files of other versions are refused."""
 GENERATIONS = ("ckpt-A", "ckpt-B")
 """The two files of a directory; a new checkpoint overwrites the older one."""
 PAUSE_FACTOR = 20
-"""Minimum pause between two checkpoints, as a multiple of the time the last one took, so that checkpoints take at most
-1/20 of a run."""
+"""Minimum pause between two checkpoints, as a multiple of the time that the last checkpoint took, so that checkpoints
+take at most 1/20 of a run."""
 
 
 class Encoder:
@@ -63,7 +63,7 @@ class Encoder:
 
     def encode(self, value: Value) -> Tree:
         """Return the JSON tree of a value. Raises StreamSVMError E-INTERNAL for a class without a tag."""
-        if type(value) in PLAIN:
+        if type(value) in PLAIN_TYPES:
             return value
         if isinstance(value, np.ndarray):
             return {"array": self._tensor(value), "transposed": _is_transposed(value)}
@@ -94,11 +94,11 @@ class Decoder:
 
     def __init__(self, tensor: Callable[[str], Array]) -> None:
         self._tensor = tensor
-        self._made: dict[str, Array] = {}
+        self._decoded_arrays: dict[str, Array] = {}
 
     def decode(self, tree: Tree) -> Value:
         """Return the value of a tree."""
-        if type(tree) in PLAIN:
+        if type(tree) in PLAIN_TYPES:
             return tree
         if "array" in tree:
             return self._array(tree["array"], tree["transposed"])
@@ -111,17 +111,17 @@ class Decoder:
                 return kind(self.decode(v) for v in tree[kind.__name__])
         return self._instance(class_of(tree["class"]), [self.decode(v) for v in tree["fields"]])
 
-    def entry(self, tree: Tree, key: str) -> Value:
+    def decode_key(self, tree: Tree, key: str) -> Value:
         """Return the value of one key of a tree that encodes a dict."""
         return self.decode(dict(tree["dict"])[key])
 
     def _array(self, name: str, transposed: bool) -> Array:
-        if name not in self._made:
+        if name not in self._decoded_arrays:
             array = self._tensor(name)
             if not array.flags.writeable:
                 array = np.array(array)
-            self._made[name] = array.T if transposed else array
-        return self._made[name]
+            self._decoded_arrays[name] = array.T if transposed else array
+        return self._decoded_arrays[name]
 
     def _instance(self, kind: StateClass, values: list[Value]) -> Value:
         names = _fields(kind)
@@ -129,10 +129,10 @@ class Decoder:
             raise ValueError(f"{kind.__name__} has {len(names)} fields, not {len(values)}")
         if issubclass(kind, tuple):
             return kind(*values)
-        made = object.__new__(kind)
+        instance = object.__new__(kind)
         for name, value in zip(names, values, strict=True):
-            object.__setattr__(made, name, value)
-        return made
+            object.__setattr__(instance, name, value)
+        return instance
 
 
 def _fields(kind: StateClass) -> list[str]:
@@ -145,7 +145,7 @@ def _is_transposed(array: Array) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointFile:
-    """A checkpoint file with an intact header. Its arrays are read from the file when ``content`` or ``verify`` is
+    """A checkpoint file with an intact header. Its arrays are read from the file when ``read_content`` or ``verify`` is
     called.
     """
 
@@ -159,14 +159,14 @@ class CheckpointFile:
     """The crc32c of each array, by name."""
     path: Path
 
-    def content(self, key: str | None = None) -> Any:
+    def read_content(self, key: str | None = None) -> Any:
         """Return the content, or the value of one of its keys. The modules of the saved classes must be imported.
 
         Raises DataError E-CHECKPOINT, and what ``Decoder`` raises.
         """
         with _open_arrays(self.path, self.crcs) as read_array:
             decoder = Decoder(read_array)
-            return decoder.decode(self.tree) if key is None else decoder.entry(self.tree, key)
+            return decoder.decode(self.tree) if key is None else decoder.decode_key(self.tree, key)
 
     def verify(self) -> CheckpointFile:
         """Read all arrays once and check their checksums; return this file. Raises DataError E-CHECKPOINT."""
@@ -214,7 +214,7 @@ def _parse_header(path: Path, metadata: dict[str, str]) -> CheckpointFile:
     header = json.loads(text)
     if header.get("format") != FORMAT:
         version = f"format {quote(header.get('format'))}, this one reads {FORMAT}"
-        hint = "resume with the version that made it, or start again with --overwrite in place of --resume"
+        hint = "resume with the version that made the checkpoint, or start again with --overwrite in place of --resume"
         raise DataError(f"{path} was made by another streamsvm ({version})", code="E-VERSION", hint=hint)
     return CheckpointFile(header["number"], header["identity"], header["tree"], header["crcs"], path)
 
@@ -229,7 +229,7 @@ def _unusable_error(path: Path, why: str) -> DataError:
 
 @dataclass(slots=True)
 class CheckpointDirectory:
-    """The checkpoints of a run in ``directory``."""
+    """The checkpoint files of a run."""
 
     directory: Path
     number: int = 0
@@ -374,7 +374,7 @@ class RunCheckpointer:
 
     def _restore(self, training: Training) -> None:
         newest, *others = self.saved
-        content = newest.content()
+        content = newest.read_content()
         for key, name in SAVED_FIELDS.items():
             setattr(training, name, content[key])
         training.partials = content["partials"]
@@ -382,7 +382,9 @@ class RunCheckpointer:
         training.runs[:] = [
             ProblemRun(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)
         ]
-        older_rows = others[0].content("rows") if others and training.row_states else {}  # must stay valid too
+        older_rows = (
+            others[0].read_content("rows") if others and training.row_states else {}
+        )  # the older checkpoint must stay valid, too
         for name, row_state in training.row_states.items():
             row_state.restore(content["rows"].get(name), older_rows.get(name))
 

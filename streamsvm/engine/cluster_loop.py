@@ -127,12 +127,12 @@ class DistributedTrainer(GroupTrainer):
                 hint="go on without --cluster, or start again with --overwrite in place of --resume",
             )
         training.chunks_visited, training.partials = 0, []
-        if driver_state is not None and versions.to_write:
+        if driver_state is not None and versions.must_write_files:
             active = {problem.number: problem.state for problem in training.active()}
             driver_state.save(versions.version, active, ())
             for number, state in active.items():
                 training.runs[number].state = driver_state.remove_fields(state)
-            versions.to_write = False
+            versions.must_write_files = False
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Make one pass on the cluster. Raises ClusterError, after a checkpoint of the last closed pass was saved."""

@@ -1,8 +1,8 @@
-"""The tasks of a pass that is made group by group: each task visits the chunks of one group with copies of the solvers'
-states.
+"""Run the tasks of a pass that is made group by group: each task visits the chunks of one group with copies of the
+solvers' states.
 
 The groups depend only on the store, so that the result is the same on one thread, on several, on a cluster, and after a
-resume. A thread that works off several tasks reads ahead across group boundaries (``visit_groups``). The result of a
+resume. A thread that runs several tasks reads ahead across group boundaries (``visit_groups``). The result of a
 task is a ``PartialResult``; ``Join`` joins the results of neighboring groups into one ``PartialResult``.
 """
 
@@ -23,7 +23,7 @@ from streamsvm.engine.state_transfer import DriverState, clone, unpack
 from streamsvm.engine.store_reference import OpenedStore, StoreReference
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.schedule.machine import anonymous_bytes
-from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visit_seed
+from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_order, visit_seed
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.views import Resident, Section
 from streamsvm.types import AnySolver, FeatureMap, Problem, RowState, State, Store, Visit
@@ -54,8 +54,8 @@ class GroupState(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The input of tasks that is the same in all passes of a fit. When sent to other processes it holds paths, not
-    data.
+    """The input of tasks that is the same in all passes of a fit. When it is sent to other processes, it contains
+    paths, not data.
     """
 
     store: StoreReference | OpenedStore
@@ -80,15 +80,15 @@ class Work:
     cluster."""
     witnesses: bool = False
     """Whether dual variables are needed after the training (``types.Solver.witness``)."""
-    maps: list[FeatureMap] = field(default_factory=list)
-    """Copies of the map that no thread uses now. Each thread needs a copy of its own, because maps have buffers."""
+    unused_maps: list[FeatureMap] = field(default_factory=list)
+    """Copies of the map that no thread uses now. Each thread needs its own copy, because maps have buffers."""
 
 
 class PassInput(NamedTuple):
     """The input of tasks that belongs to one pass."""
 
     number: int
-    """Number of passes made before."""
+    """Number of passes that were made before this pass."""
     states: tuple[tuple[int, State], ...]
     """The states of the problems that are not done, each with the problem's index."""
     version: int = 0
@@ -103,7 +103,7 @@ class PassInput(NamedTuple):
     ending: bool = False
     """Whether this pass is the last one."""
     serialized: bool = False
-    """Whether the states are as they are sent to workers (``state_transfer.serialize``)."""
+    """Whether the states are serialized (``state_transfer.serialize``), the form in which they are sent to workers."""
 
     def update_thresholds(self, solver: AnySolver, states: list[State]) -> None:
         """Update the sampling thresholds from states after visits; ``states`` has the order of ``self.states``."""
@@ -123,7 +123,7 @@ class PartialResult(NamedTuple):
     stop: int
     """One beyond the number of the last group."""
     states: list[State]
-    """In the order of ``PassInput.states``."""
+    """The states after the visits, in the order of ``PassInput.states``."""
     seconds: float = 0.0
     """Seconds that the visits took, summed over groups."""
     waited: float = 0.0
@@ -136,7 +136,7 @@ class PartialResult(NamedTuple):
     """Per-row state of the group by name, if the driver saves it."""
 
     def with_peak(self, peak: int) -> PartialResult:
-        """Return the result with its peak raised to ``peak``, that of the process that computed it."""
+        """Return the result with its peak raised to ``peak``, the peak of the process that computed the result."""
         return self._replace(peak=max(self.peak, peak))
 
 
@@ -185,13 +185,13 @@ def lend_map(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[Feature
     The map is removed from ``unused`` and returned to it at the end.
     """
     try:
-        lent = unused.pop()
+        lent_map = unused.pop()
     except IndexError:
-        lent = copy.copy(features)
+        lent_map = copy.copy(features)
     try:
-        yield lent
+        yield lent_map
     finally:
-        unused.append(lent)
+        unused.append(lent_map)
 
 
 def visit_group(group: Group, work: Work, pass_input: PassInput) -> PartialResult:
@@ -206,31 +206,35 @@ def visit_groups(groups: Iterator[Group], work: Work, pass_input: PassInput) -> 
     Raises DataError, StorageError.
     """
     store = work.store.open()
-    with lend_map(work.features, work.maps) as features:
+    with lend_map(work.features, work.unused_maps) as features:
         if work.whole_groups:
             for group in groups:
                 yield _visit_as_one_block(group, store, features, work, pass_input)
             return
-        visitor, started = BlockVisitor(work.solver, features), deque[Group]()
-        visits = _visits(groups, started, store, work, pass_input.number)
+        visitor, started_groups = BlockVisitor(work.solver, features), deque[Group]()
+        visits = _iterate_visits(groups, started_groups, store, work, pass_input.number)
         group_visit: _GroupVisit | None = None
         costs = _Costs.now(0.0)
         with Stream(store, visits, depth=work.depth, retain=work.retain) as stream:
             for loaded in stream:
-                group_visit = group_visit or _GroupVisit(started.popleft(), store, work, pass_input)
+                group_visit = group_visit or _GroupVisit(started_groups.popleft(), store, work, pass_input)
                 group_visit.visit(loaded, loaded.visit.chunk, visitor)
                 if loaded.visit.last:
-                    earlier, costs = costs, _Costs.now(stream.waited)
+                    earlier, costs = costs, _Costs.now(stream.seconds_waited)
                     yield group_visit.result(costs, earlier)
                     group_visit = None
 
 
-def _visits(groups: Iterator[Group], started: deque[Group], store: Store, work: Work, number: int) -> Iterator[Visit]:
-    """Yield the visits of pass ``number``, group by group. Appends each group to ``started`` before its first visit."""
+def _iterate_visits(
+    groups: Iterator[Group], started_groups: deque[Group], store: Store, work: Work, number: int
+) -> Iterator[Visit]:
+    """Yield the visits of pass ``number``, group by group. Appends each group to ``started_groups`` before its first
+    visit.
+    """
     shuffled = work.solver.shuffled
     pass_order = epoch_order(store.layout, work.seed, number, shuffled) if shuffled else ()
     for group in groups:
-        started.append(group)
+        started_groups.append(group)
         chunks = frozenset(group.chunks)
         order = [chunk for chunk in pass_order if chunk in chunks] if shuffled else group.chunks
         for chunk in order:
@@ -251,7 +255,7 @@ def _visit_as_one_block(
     with Stream(rows, visits, depth=work.depth, retain=work.retain) as stream:
         for loaded in stream:
             group_visit.visit(loaded, group.chunks[0], visitor)
-    return group_visit.result(_Costs.now(stream.waited), earlier)
+    return group_visit.result(_Costs.now(stream.seconds_waited), earlier)
 
 
 class _Costs(NamedTuple):
@@ -288,7 +292,7 @@ class _GroupVisit:
         self.spans = spans_in_group(store.layout, group)
         """Row range of each chunk, counted from the first row of the group."""
 
-    def visit(self, loaded: Loaded, chunk: int, visitor: BlockVisitor) -> None:
+    def visit(self, loaded: LoadedChunk, chunk: int, visitor: BlockVisitor) -> None:
         """Visit a chunk. If the group is one block, ``loaded`` has all its rows and ``chunk`` is the first chunk."""
         active = [ActiveProblem(k, self._work.problems[k], state) for k, state in self._states.items()]
         chunk_values = {name: values[:, self.spans[chunk]] for name, values in self._row_values.items()}

@@ -23,7 +23,7 @@ from streamsvm.engine.row_state import GroupRowStates, ProcessRows, RowStates
 from streamsvm.engine.state_transfer import DriverState, ProcessDriverState
 from streamsvm.engine.store_reference import OpenedStore
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.schedule.stream import Loaded, Stream, epoch_order, visits
+from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_order, iterate_visits
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.views import CachedChunks, Resident
 from streamsvm.types import AnySolver, FeatureMap, Problem, Report, Store
@@ -56,10 +56,10 @@ class StreamTrainer(FitLoop):
         self.training.row_states = dict(self._row_states)
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def open_for_passes(self) -> Iterator[None]:
         """Read ahead from the next chunk on, pass after pass."""
         settings, training = self._settings, self.training
-        order = visits(
+        order = iterate_visits(
             self._store.layout, settings.seed, self._solver.shuffled, training.passes, training.chunks_visited
         )
         self._previously_waited, self._previous_retries = training.waited, count_retries()
@@ -88,7 +88,7 @@ class StreamTrainer(FitLoop):
         for loaded in stream.epoch() if training.chunks_visited < len(self._store.layout.chunks) else ():
             self._visit(loaded)
             training.chunks_visited += 1
-            training.waited = self._previously_waited + stream.waited
+            training.waited = self._previously_waited + stream.seconds_waited
             rows_visited += len(loaded.chunk.codes)
             self._progress.rows(rows_visited, self._store.layout.rows)
             # After the last visit too: closing a pass may take longer than its visits.
@@ -109,7 +109,7 @@ class StreamTrainer(FitLoop):
         order = epoch_order(layout, self._settings.seed, training.passes, self._solver.shuffled)
         return sum(layout.chunks[chunk] for chunk in order[: training.chunks_visited])
 
-    def _visit(self, loaded: Loaded) -> None:
+    def _visit(self, loaded: LoadedChunk) -> None:
         chunk = loaded.visit.chunk
         row_values = {name: row_state.load(chunk) for name, row_state in self._row_states.items()}
         self._visitor.visit(loaded, chunk, self._starts[chunk], self.training.active(), row_values)
@@ -145,12 +145,12 @@ class LocalGroupTrainer(GroupTrainer):
         return other
 
     @contextmanager
-    def reading(self) -> Iterator[None]:
+    def open_for_passes(self) -> Iterator[None]:
         """Enclose the passes; at the end, free the threads' copies of the map: later work makes its own."""
         try:
             yield
         finally:
-            self._fit.work.maps.clear()
+            self._fit.work.unused_maps.clear()
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Visit the remaining groups of a pass and close it."""
@@ -262,7 +262,7 @@ def local_trainer(  # noqa: PLR0917 (the parts of a training)
     )
     work = Work(OpenedStore(store), solver, tuple(problems), features, settings.seed, state_files=states)
     work = replace(
-        work, depth=settings.depth, retain=settings.retain, whole_groups=settings.whole_groups, maps=[features]
+        work, depth=settings.depth, retain=settings.retain, whole_groups=settings.whole_groups, unused_maps=[features]
     )
     if settings.directory is not None and solver.driver_fields:
         work = replace(work, driver_state=DriverState(settings.directory, solver.driver_fields))

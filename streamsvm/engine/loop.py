@@ -1,5 +1,5 @@
-"""The fit loop, written once for every solver; ``local_loop`` makes its passes in this process, ``cluster_loop`` on a
-cluster.
+"""Run the fit loop, which is the same for every solver. ``local_loop`` makes its passes in this process, ``cluster_loop``
+makes them on a cluster.
 
 A pass visits every chunk with the solver of every problem that is not done, then closes the pass. The loop makes passes
 until every problem's duality gap has been computed exactly and is at most its tolerance. All problems (classes, values
@@ -65,7 +65,7 @@ class PassEvaluator(Protocol):
         """
         ...
 
-    def pending(self, training: Training) -> bool:
+    def is_pending(self, training: Training) -> bool:
         """Return whether the last pass was closed but not evaluated, because the process was stopped in between."""
         ...
 
@@ -84,23 +84,23 @@ class FitLoop(ABC):
         self._progress = ProgressReporter(self.training, report)
         self._deadline = float("inf")
         """Moment of the time limit, by ``time.perf_counter``."""
-        self._recent: deque[float] = deque(maxlen=RECENT_PASSES)
+        self._recent_seconds: deque[float] = deque(maxlen=RECENT_PASSES)
         """Durations of the last passes in seconds, without compilation and without in-memory work that stops at a
         deadline."""
-        self._began = 0.0
+        self._pass_start = 0.0
         """Start of the current pass, by the clock of ``_working_seconds``."""
         self._in_memory_seconds = 0.0
         """Seconds of the current pass that the solver has spent on rows in memory, without reading."""
 
     @abstractmethod
     def run_pass(self, checkpointer: Checkpointer) -> None:
-        """Make one pass, or the rest of an interrupted one, and close it. Adds the bytes that it reads to
+        """Make one pass, or the rest of an interrupted pass, and close it. Adds the bytes that it reads to
         ``training.bytes_read``.
         """
 
     @abstractmethod
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> Self:
-        """Return a loop over the same rows for another solver, whose passes and costs are counted on from
+        """Return a loop over the same rows for another solver. Its counts of passes and costs begin at those of
         ``previous``.
         """
 
@@ -123,19 +123,22 @@ class FitLoop(ABC):
         self.continue_pass()
         if self._has_ended(stop):
             return training
-        before = training.seconds
+        earlier_seconds = training.seconds
         self._deadline = self._progress.stopwatch.began + stop.seconds
-        with self.reading(), listen_for_end() as end_requested:
+        with self.open_for_passes(), listen_for_end() as end_requested:
             while True:
-                self._began, self._in_memory_seconds = _working_seconds(), 0.0
+                self._pass_start, self._in_memory_seconds = _working_seconds(), 0.0
                 self._next_pass(stop, checkpointer)
                 self._make_in_memory_steps(checkpointer)
                 if self.evaluator is not None:
                     with self.saving_on_cluster_failure(checkpointer):
                         self.evaluator.evaluate(training)
-                training.seconds = before + self._progress.stopwatch.seconds
-                self._recent.append(self._pass_seconds())
-                training.seconds_left, training.seconds_needed = self._deadline - time.perf_counter(), self._reserve()
+                training.seconds = earlier_seconds + self._progress.stopwatch.seconds
+                self._recent_seconds.append(self._pass_seconds())
+                training.seconds_left, training.seconds_needed = (
+                    self._deadline - time.perf_counter(),
+                    self._reserved_seconds(),
+                )
                 if training.decide_end(
                     late=training.seconds_left < training.seconds_needed, end_requested=end_requested()
                 ):
@@ -145,20 +148,20 @@ class FitLoop(ABC):
                     return training
                 checkpointer.save_if_due(training)
 
-    def _reserve(self) -> float:
+    def _reserved_seconds(self) -> float:
         """Return the seconds to reserve for one more pass, the final pass and later work; 0 if passes can be abandoned."""
-        return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent)
+        return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent_seconds)
 
     def _pass_seconds(self) -> float:
         """Return the seconds of the current pass, without compilation and interruptible in-memory work."""
         interruptible = self._in_memory_seconds if self._solver.stops_early else 0.0
-        return max(0.0, _working_seconds() - self._began - interruptible)
+        return max(0.0, _working_seconds() - self._pass_start - interruptible)
 
     def _work_deadline(self) -> float:
         """Return the moment at which in-memory work must stop to leave time for the final pass and later work."""
         if self._solver.exact_kernel:
             return self._deadline
-        return self._deadline - (1.0 + self.reserved_passes) * min([*self._recent, self._pass_seconds()])
+        return self._deadline - (1.0 + self.reserved_passes) * min([*self._recent_seconds, self._pass_seconds()])
 
     @contextmanager
     def _count_in_memory_time(self) -> Iterator[float]:
@@ -169,7 +172,7 @@ class FitLoop(ABC):
         finally:
             self._in_memory_seconds += _working_seconds() - began
 
-    def reading(self) -> AbstractContextManager[None]:
+    def open_for_passes(self) -> AbstractContextManager[None]:
         """Return a context inside which passes can read the store."""
         return nullcontext()
 
@@ -196,7 +199,7 @@ class FitLoop(ABC):
     def _has_unfinished_work(self) -> bool:
         """Return whether the last pass is closed but its in-memory steps or its evaluation are not done."""
         return bool(self._problems_with_steps()) or (
-            self.evaluator is not None and self.evaluator.pending(self.training)
+            self.evaluator is not None and self.evaluator.is_pending(self.training)
         )
 
     def _problems_with_steps(self) -> list[ActiveProblem]:
@@ -204,7 +207,7 @@ class FitLoop(ABC):
         return [problem for problem in self.training.active() if self._solver.has_pending_steps(problem.state)]
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
-        """Make the next pass, unless the work that follows the last pass was interrupted and is still to be done."""
+        """Make the next pass, unless the work after the last pass was interrupted and must be done first."""
         if self._has_unfinished_work():
             return
         checkpointer.check_store()
@@ -221,7 +224,7 @@ def _working_seconds() -> float:
 
 @dataclass(frozen=True, slots=True)
 class RunSettings:
-    """How the data is read, as decided by the plan. Only ``seed`` and the groups affect the result."""
+    """The settings of reading the data, which the plan decides. Only ``seed`` and the groups affect the result."""
 
     seed: int = 0
     """Seed of the order in which chunks and rows are visited."""
@@ -256,7 +259,7 @@ class GroupFit:
     """The groups; each is one task in every pass."""
     layout: Layout
     """Layout of the training store."""
-    needs: int
+    task_bytes: int
     """Bytes of memory that a task is expected to need."""
     cached: bool = False
     """Whether blocks stay in memory after they are read."""
@@ -276,7 +279,7 @@ class GroupTrainer(FitLoop):
         self._fit, self._executor = fit, executor
         self._rows_up_to = [0, *accumulate(group.rows for group in fit.groups)]
         """Number of rows in the first 0, 1, 2, ... groups."""
-        self._task = Task("fit", visit_group, fit.needs, visit_groups)
+        self._task = Task("fit", visit_group, fit.task_bytes, visit_groups)
 
     def _count_costs(self, result: PartialResult) -> None:
         """Add the costs of a pass to the training."""

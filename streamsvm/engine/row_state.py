@@ -1,4 +1,4 @@
-"""Per-row state of solvers (dual variables): in memory, in one file, or in a file for each group of chunks.
+"""Store the per-row state of solvers (dual variables) in memory, in one file, or in a file for each group of chunks.
 
 ``RowStates`` is for fits in one process. The numbers of one chunk are contiguous, all problems one after another, so
 that a visit is one read and one write. Later writes must not overwrite a checkpoint. Therefore the file has three slots
@@ -41,7 +41,7 @@ CRC_BYTES = 4
 
 @dataclass(slots=True)
 class RowStates:
-    """One named state for ``problems`` problems. ``file`` None: in memory, without checkpoints.
+    """The per-row state with one name, for ``problems`` problems. ``file`` None: in memory, without checkpoints.
 
     ``load`` returns a chunk's (problems, rows) array, zeros at first; ``save`` stores it after a visit. If a row has
     several numbers, (problems, rows) stands for (problems, rows, width) in this module.
@@ -54,7 +54,7 @@ class RowStates:
     problems: int
     """Number of problems."""
     file: Path | None = None
-    """File of the numbers, or of their checkpoints if they are resident."""
+    """File of the numbers; if the numbers are in memory, the file of their checkpoints."""
     resident: bool = True
     """Whether the numbers of all rows are in memory; else only those of one chunk."""
     _values: Array = field(init=False)
@@ -153,7 +153,7 @@ class RowStates:
 
     @property
     def _numbers(self) -> int:
-        """How many numbers a row has, over all problems."""
+        """The count of numbers that a row has, over all problems."""
         return self.problems * self.state.width
 
     def _read(self, chunk: int, into: Array) -> None:
@@ -167,8 +167,8 @@ class RowStates:
             raise self._damage_error(f"is damaged at chunk {chunk}")
 
     def _write(self, chunk: int, values: Array) -> None:
-        """Write the numbers of a chunk to a slot that no checkpoint needs; do not write zeros if the chunk never had
-        other numbers.
+        """Write the numbers of a chunk to a slot that no checkpoint needs. Write nothing if they are zeros and the chunk
+        never had other numbers.
         """
         slot = int(self._slots[chunk])
         if slot == NO_SLOT and not values.view(np.uint8).any():
@@ -271,7 +271,7 @@ class Versions:
 
     version: int = 0
     """Version written by the last closed pass."""
-    to_write: bool = False
+    must_write_files: bool = False
     """Whether files of ``version`` must be written before the next pass, because the resumed checkpoint was made by one
     process."""
     _on_disk: set[int] = field(default_factory=set)
@@ -301,9 +301,9 @@ class Versions:
         version.
         """
         older_versions = [int(older["version"])] if older else []
-        self.to_write = not saved or IN_STATES in saved
+        self.must_write_files = not saved or IN_STATES in saved
         known = ([int(saved["version"])] if saved else []) + older_versions
-        self.version = max(known, default=0) + 1 if self.to_write else known[0]
+        self.version = max(known, default=0) + 1 if self.must_write_files else known[0]
         self._protected = [self.version, *older_versions]
         self._on_disk = set(self._protected)
 
@@ -347,7 +347,7 @@ class GroupStateFiles:
             self.path(group, old).unlink(missing_ok=True)
 
     def save_or_return(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
-        """Save the numbers, of which the driver needs none (``group_tasks.GroupState``). Raises StorageError."""
+        """Save the numbers; the driver needs none of them (``group_tasks.GroupState``). Raises StorageError."""
         self.save(group, version, values, drop)
 
     def path(self, group: Group, version: int) -> Path:

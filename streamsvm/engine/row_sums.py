@@ -20,7 +20,7 @@ from streamsvm.engine.fit_state import RowNumbers
 from streamsvm.engine.group_tasks import lend_map
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.rows import Float64
-from streamsvm.schedule.stream import Loaded, Stream
+from streamsvm.schedule.stream import LoadedChunk, Stream
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ class RowsInGroups:
                 if loaded.visit.last:
                     yield total
 
-    def _visit_chunks(self, groups: Iterator[Group]) -> Generator[tuple[Loaded, Group]]:
+    def _visit_chunks(self, groups: Iterator[Group]) -> Generator[tuple[LoadedChunk, Group]]:
         """Yield the chunks of the groups, each with its group; chunks of the next group may be read ahead."""
         started = deque[Group]()
         with Stream(self.store, _visits(groups, started), depth=DEPTH) as stream:
@@ -111,7 +111,7 @@ class RowsInGroups:
                     started.popleft()
 
     def _blocks_of_chunk(
-        self, loaded: Loaded, group: Group, features: FeatureMap, dual: _DualReader | None
+        self, loaded: LoadedChunk, group: Group, features: FeatureMap, dual: _DualReader | None
     ) -> Iterator[ProblemBlock]:
         """Yield the blocks of all problems for a chunk of a group."""
         chunk = loaded.visit.chunk

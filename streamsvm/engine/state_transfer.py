@@ -127,7 +127,7 @@ class DriverState:
         """Set the fields of some states to those of ``version``. Raises DataError."""
         if version == 0:
             return
-        saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).content()
+        saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).read_content()
         for k, state in states.items():
             for name, value in saved[k].items():
                 setattr(state, name, value)

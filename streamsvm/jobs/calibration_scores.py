@@ -38,7 +38,7 @@ from streamsvm.jobs.fit.outputs import weights_and_expansion
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Rows, row_count
-from streamsvm.schedule.stream import Loaded, Stream, epoch_visits, visit_seed
+from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_visits, visit_seed
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, LinearSolution, Problem, Store, Visit
 
@@ -212,7 +212,7 @@ def _factorize(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOu
     return found
 
 
-def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]:
+def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[LoadedChunk]:
     """Yield the chunks in order. Raises CalibrationTimeout at the time limit."""
     visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)
     with Stream(solved.store, visits, depth=solved.depth) as stream:
@@ -221,7 +221,7 @@ def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[Loaded]
             yield loaded
 
 
-def _weights(loaded: Loaded) -> Float64:
+def _weights(loaded: LoadedChunk) -> Float64:
     """Return the weights of the rows of a chunk, (n,)."""
     weight = loaded.chunk.weight
     return np.ones(len(loaded.chunk.codes)) if weight is None else weight.astype(np.float64)

@@ -1,7 +1,7 @@
-"""The memory plan: the sum of everything that a job will keep in memory, computed before any data are read.
+"""Plan memory: add up everything that a job will keep in memory, before any data are read.
 
-The plan bounds the anonymous memory of the process (``RssAnon``). The page cache is not counted: the kernel takes it
-back when needed.
+The plan bounds the anonymous memory of the process (``RssAnon``). The page cache is not counted: the operating system
+takes it back when needed.
 """
 
 from __future__ import annotations
@@ -22,21 +22,24 @@ from streamsvm.types import Layout, Term
 MIB = 1 << 20
 COMPILER_BYTES = 72 * MIB
 """Bytes that LLVM and the first loaded pass add to a process (measured: 64-71 MiB)."""
-NOMINAL, STEP = 136 * MIB, 64 * MIB
-"""Bytes counted for a process with passes loaded (measured: 115-131 MiB), and the steps in which additional memory is
-counted. The same settings therefore give the same plan, and the same bits, unless the process already used much memory
-before."""
+NOMINAL = 136 * MIB
+"""Bytes counted for a process with passes loaded (measured: 115-131 MiB)."""
+STEP = 64 * MIB
+"""Bytes of the steps in which additional memory of the process is counted. The same settings therefore give the same
+plan, and the same bits, unless the process already used much memory before."""
 MARGIN = 8 * MIB
 MAX_CACHED_BYTES = 256 * MIB
-"""Stores larger than this are not copied to memory: for them a pass takes longer than reading, so that the page cache
-is as good."""
+"""Stores larger than this are not copied to memory: a pass over them takes longer than reading them, so that the page
+cache is as good as a copy."""
 VIEW_BYTES = 16
 """Bytes for each row of a block for signs and weights."""
 MIN_ADDRESS_SPACE = 1 << 30
 """Minimum bytes of address space with which numpy, numba and their threads start."""
-FILE_BYTES, PATH_COPIES = 4096, 8
-"""Bytes that a job keeps to its end for each file it reads, and number of copies of the file's path (measured for
-ingest: 3.2 KiB per file with a path of 25 characters, and 6.5 bytes for each further character; predict: 0.9 KiB)."""
+FILE_BYTES = 4096
+"""Bytes that a job keeps to its end for each file that it reads, besides the path (measured: ingest 3.2 KiB with a path
+of 25 characters, predict 0.9 KiB)."""
+PATH_COPIES = 8
+"""Number of copies of a file's path that a job keeps to its end (measured for ingest: 6.5 bytes per character)."""
 MIN_MEMORY = NOMINAL + MARGIN
 """Bytes that a job needs before it reads any data: interpreter, imports, compiled passes."""
 DEFAULT_SHARE = 0.75
@@ -68,11 +71,9 @@ class MemoryPlan:
     def total(self) -> int:
         return sum(term.nbytes for term in self.terms)
 
-    def short_of(self, threads: int) -> tuple[str, ...]:
-        """Return a notice if memory does not suffice for ``threads`` threads, the number wanted; else an empty
-        tuple.
-        """
-        return (f"memory is short: {self.threads} of {threads} threads",) if self.threads < threads else ()
+    def notices_of_missing_threads(self, wanted: int) -> tuple[str, ...]:
+        """Return a notice if memory does not suffice for the ``wanted`` threads; else an empty tuple."""
+        return (f"memory is short: {self.threads} of {wanted} threads",) if self.threads < wanted else ()
 
     def check(self, remedy: str, enough: Callable[[], int] | None = None) -> None:
         """Raise BudgetError, with every term, if the job exceeds its limit or the machine's memory.
@@ -91,9 +92,9 @@ class MemoryPlan:
                 f"this machine has {mib(machine)}, and --memory {mib(self.limit)} lets this job take more: {terms} = {mib(self.total)}",
                 hint=f"give at most what the machine has: --memory {mib(machine)}{remedy}",
             )
-        stated = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
+        limit = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
         raise BudgetError(
-            f"--memory {stated} is not enough: {terms} = {mib(self.total)}",
+            f"--memory {limit} is not enough: {terms} = {mib(self.total)}",
             hint=f"use --memory {mib(enough() if enough else self.total, up=True)}{remedy}",
         )
 
@@ -113,17 +114,20 @@ def machine_bytes() -> int:
     return int(psutil.virtual_memory().total + psutil.swap_memory().total)
 
 
-def memory_limit(stated: int | None) -> int:
-    """Return the memory limit in bytes: the minimum of ``stated``, the limits of control groups, and RLIMIT_AS.
+def memory_limit(user_limit: int | None) -> int:
+    """Return the memory limit in bytes: the minimum of ``user_limit``, the limits of control groups, and RLIMIT_AS.
 
-    In place of ``stated``, if it is None, count 75 % of the available memory. For the tasks of a job, ``stated`` is
-    ``Executor.limit``: the limits of this process count too, because it joins the results of the tasks.
+    If ``user_limit`` is None, 75 % of the available memory takes its place. For the tasks of a job, ``user_limit`` is
+    ``Executor.memory_limit``: the limits of this process count, too, because it joins the results of the tasks.
     """
     import psutil
 
     if (assumed := _ASSUMED.get()) is not None:
         return assumed
-    bounds = [stated or int(DEFAULT_SHARE * (psutil.virtual_memory().available + anonymous_bytes())), *group_limits()]
+    bounds = [
+        user_limit or int(DEFAULT_SHARE * (psutil.virtual_memory().available + anonymous_bytes())),
+        *group_limits(),
+    ]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
     if soft != resource.RLIM_INFINITY:
         bounds.append(soft)
@@ -187,7 +191,7 @@ def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -
     """Return the terms of the blocks that are read ahead: chunks, visiting orders, signs and weights.
 
     ``depth``: number of blocks read ahead. ``buffer``: bytes of one of the store's buffers, which can exceed the
-    largest chunk of a small store. ``readers``: number of threads, each of which has blocks of its own.
+    largest chunk of a small store. ``readers``: number of threads, each of which has its own blocks.
     """
     raw = max(layout.block_bytes + _padding(layout), buffer)
     order = 4 * layout.largest_chunk
@@ -203,12 +207,12 @@ def _padding(layout: Layout) -> int:
 
 
 def base_terms() -> list[Term]:
-    """Return the terms of the process itself: its current memory, the first compiled pass, and a margin."""
+    """Return the terms of the process: its current memory, the first compiled pass, and a margin."""
     return _process_terms(lambda used: used)
 
 
 def steady_terms() -> list[Term]:
-    """Return ``base_terms`` with the current memory rounded up in steps (``NOMINAL``), for plans on which results
+    """Return ``base_terms`` with the current memory rounded up in steps (``STEP``), for plans on which results
     depend.
     """
     freed_memory.give_back()
@@ -231,13 +235,13 @@ def _round_up(used: int) -> int:
 
 
 def files_term(paths: Sequence[str | os.PathLike[str]]) -> Term:
-    """Return the term of the facts that a job keeps to its end for each file it reads."""
+    """Return the term of the name, size and checksum that a job keeps to its end for each file that it reads."""
     nbytes = sum(FILE_BYTES + PATH_COPIES * len(os.fspath(path)) for path in paths)
     return Term("files", nbytes, f"name, size and checksum of {len(paths)}")
 
 
 def cache_term(layout: Layout, depth: int = 2, scratch: int = 0) -> Term | None:
-    """Return the term of a copy of all rows in memory; None for a store so large that the page cache is as good.
+    """Return the term of a copy of all rows in memory; None for a store so large that the page cache is as good as a copy.
 
     All rows then form one block, with its visiting orders, its views, and the solver's ``scratch`` bytes per row.
     """

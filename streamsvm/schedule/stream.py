@@ -1,5 +1,5 @@
-"""The order in which chunks are visited, the seeds of their visits, and the threads that read chunks ahead in this
-order.
+"""Choose the order in which chunks are visited and the seeds of the visits, and read chunks ahead in this order with
+threads.
 
 The number of a pass over the data is called ``epoch`` here, counted from 0.
 """
@@ -57,10 +57,10 @@ def epoch_visits(layout: Layout, seed: int, epoch: int, shuffled: bool) -> Itera
         yield Visit(epoch, chunk, visit_seed(seed, epoch, chunk), shuffled, last)
 
 
-def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: int = 0) -> Iterator[Visit]:
-    """Yield the visits of pass after pass without end, so that reading ahead continues across the end of a pass.
+def iterate_visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: int = 0) -> Iterator[Visit]:
+    """Yield the visits of one pass after another without end, so that reading ahead continues across the end of a pass.
 
-    ``first``: the first pass. ``skipped``: the number of its visits that were made already.
+    ``first``: the number of the first pass. ``skipped``: the number of visits of this pass that were made already.
     """
     yield from islice(epoch_visits(layout, seed, first, shuffled), skipped, None)
     for epoch in count(first + 1):
@@ -70,15 +70,15 @@ def visits(layout: Layout, seed: int, shuffled: bool, first: int = 0, skipped: i
 _Arrival = TypeVar("_Arrival")
 
 
-class Loaded(NamedTuple):
-    """A visit with its chunk in memory; valid until the next one is requested.
+class LoadedChunk(NamedTuple):
+    """A visit with its chunk in memory; valid until the next visit is requested.
 
     ``order`` may be rearranged if the visit is shuffled; otherwise it is read-only.
     """
 
     visit: Visit
     chunk: Chunk
-    """The rows, in the buffers of a slot."""
+    """The rows, in the buffers of the stream."""
     order: Int32
     """(n,) the order in which to visit the rows."""
 
@@ -89,7 +89,7 @@ class _Slot:
 
     buffers: Buffers
     order: Int32
-    ready: queue.SimpleQueue[Loaded | BaseException] = field(default_factory=queue.SimpleQueue)
+    ready: queue.SimpleQueue[LoadedChunk | BaseException] = field(default_factory=queue.SimpleQueue)
 
 
 class Stream:
@@ -105,18 +105,24 @@ class Stream:
     have a high latency, as from a network disk.
 
     An error of a reader is raised in the consumer, at its place in the order. The visits alone determine what is read
-    and in which order; ``depth`` only changes when.
+    and in which order; ``depth`` changes only when it is read.
 
     ``retain`` False: ask the kernel to drop the pages that were read, for stores larger than the page cache. Raises
-    what the store raises, and StorageError if nothing arrives for ``deadline`` seconds in which no reader works or
+    what the store raises, and StorageError if nothing arrives for ``max_idle_seconds`` in which no reader works or
     waits for a processor.
     """
 
     def __init__(
-        self, store: Store, visits: Iterator[Visit], *, depth: int = 2, retain: bool = True, deadline: float = 60.0
+        self,
+        store: Store,
+        visits: Iterator[Visit],
+        *,
+        depth: int = 2,
+        retain: bool = True,
+        max_idle_seconds: float = 60.0,
     ) -> None:
         self._store, self._visits = store, visits
-        self._depth, self._retain, self._deadline = depth, retain, deadline
+        self._depth, self._retain, self._max_idle_seconds = depth, retain, max_idle_seconds
         self._free: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
         self.filled: queue.SimpleQueue[_Slot | None] = queue.SimpleQueue()
         """Slots in the order of their visits; None after the last visit."""
@@ -130,7 +136,7 @@ class Stream:
         """The threads that read ahead."""
         self._stored_order = np.arange(store.layout.largest_chunk, dtype=np.int32)
         self._stored_order.flags.writeable = False
-        self.waited = 0.0
+        self.seconds_waited = 0.0
         """Seconds that the consumer has waited for readers."""
 
     def __enter__(self) -> Self:
@@ -149,16 +155,16 @@ class Stream:
         self._end()
 
     def _end(self) -> None:
-        end_all(self.readers, self._wake, self._deadline)
+        end_all(self.readers, self._wake, self._max_idle_seconds)
 
     def _wake(self) -> None:
-        """Ask readers to end, and wake them, whatever they wait for."""
+        """Ask readers to end, and wake those that wait."""
         self._stop.set()
         self._consumer_waits.set()
         for _ in self.readers:
             self._free.put(None)
 
-    def __iter__(self) -> Iterator[Loaded]:
+    def __iter__(self) -> Iterator[LoadedChunk]:
         while (slot := self._next()) is not None:
             try:
                 loaded = self._wait(slot.ready)
@@ -168,7 +174,7 @@ class Stream:
             finally:  # also when the caller stops iterating here, as ``epoch`` does
                 self._free.put(slot)
 
-    def epoch(self) -> Iterator[Loaded]:
+    def epoch(self) -> Iterator[LoadedChunk]:
         """Yield the visits up to the end of the current pass."""
         for loaded in self:
             yield loaded
@@ -195,13 +201,13 @@ class Stream:
             return self._wait_for_reader(arrivals, began)
         finally:
             self._consumer_waits.clear()
-            self.waited += time.perf_counter() - began
+            self.seconds_waited += time.perf_counter() - began
 
     def _wait_for_reader(self, arrivals: queue.SimpleQueue[_Arrival], began: float) -> _Arrival:
         activity, idle_seconds = ThreadActivity(self.readers), 0.0
-        while idle_seconds < self._deadline:
+        while idle_seconds < self._max_idle_seconds:
             alive = any(reader.is_alive() for reader in self.readers)
-            try:  # after the end of all readers, once more, for what they have delivered
+            try:  # when all readers have ended, look once more for what they have delivered
                 return arrivals.get(timeout=POLL_SECONDS if alive else 0.0)
             except queue.Empty:
                 if not alive:
@@ -216,7 +222,7 @@ class Stream:
     def _read_ahead(self, may_read: Callable[[], object]) -> None:
         while may_read() and (slot := self._free.get()) is not None and not self._stop.is_set():
             try:
-                visit = self._take(slot)
+                visit = self._take_visit(slot)
                 if visit is None:
                     return
                 slot.ready.put(self._load(visit, slot))
@@ -224,9 +230,9 @@ class Stream:
                 slot.ready.put(error)
                 return
 
-    def _take(self, slot: _Slot) -> Visit | None:
-        """Return the next visit, to be loaded into ``slot``. Give the store a hint about the visit after it, if it is
-        read from disk.
+    def _take_visit(self, slot: _Slot) -> Visit | None:
+        """Return the next visit, to be loaded into ``slot``. If chunks are read from disk, give the store a hint about
+        the next chunk.
         """
         with self._visits_lock:
             visit = self._upcoming
@@ -237,7 +243,7 @@ class Stream:
                     self._store.expect(self._upcoming.chunk)
             return visit
 
-    def _load(self, visit: Visit, slot: _Slot) -> Loaded:
+    def _load(self, visit: Visit, slot: _Slot) -> LoadedChunk:
         began = time.perf_counter()
         self._store.fetch(visit.chunk, slot.buffers)
         self._from_disk = time.perf_counter() - began > self._cached_seconds
@@ -247,7 +253,7 @@ class Stream:
         order = (slot.order if visit.shuffled else self._stored_order)[: len(chunk.codes)]
         if visit.shuffled:
             permutation(order, visit.seed)
-        return Loaded(visit, chunk, order)
+        return LoadedChunk(visit, chunk, order)
 
 
 def _return_true() -> bool:
@@ -268,7 +274,9 @@ class ThreadActivity:
     def has_run(self) -> bool:
         """Return whether one of the threads has run, or is runnable, since the last call."""
         states = {
-            thread.native_id: _state(thread.native_id) for thread in self._threads if thread.native_id is not None
+            thread.native_id: _read_thread_state(thread.native_id)
+            for thread in self._threads
+            if thread.native_id is not None
         }
         runnable = any(state == RUNNABLE for state, _ in states.values())
         statistics = {number: schedstat for number, (_, schedstat) in states.items()}
@@ -276,9 +284,9 @@ class ThreadActivity:
         return runnable or before != statistics
 
 
-def _state(number: int) -> tuple[str, str]:
+def _read_thread_state(native_id: int) -> tuple[str, str]:
     """Return the state of a thread and its scheduler statistics; both empty if the kernel has none."""
     with suppress(OSError):
-        folder = Path(f"/proc/self/task/{number}")
+        folder = Path(f"/proc/self/task/{native_id}")
         return folder.joinpath("stat").read_text().rpartition(") ")[2][:1], folder.joinpath("schedstat").read_text()
     return "", ""

@@ -114,7 +114,7 @@ def run(trial: dict[str, Any]) -> None:
     from streamsvm.store import hdf5 as hdf5_store
     from streamsvm.store.write import writer
 
-    writer.SYNC_EVERY, hdf5_store.PART_BYTES = 2, SMALL_PART
+    writer.CHUNKS_PER_SYNC, hdf5_store.PART_BYTES = 2, SMALL_PART
     checkpoint.PAUSE_FACTOR = 0
     settings = dict(trial["settings"])
     with pytest.MonkeyPatch.context() as patch:

@@ -71,7 +71,7 @@ def test_disk_full_ingest_goes_on_when_there_is_room(
 ) -> None:
     """With the estimate switched off, so that it is the write that fails."""
     monkeypatch.setattr(resume, "SPACE_FACTOR", 0.0)
-    monkeypatch.setattr(writer, "SYNC_EVERY", 2)
+    monkeypatch.setattr(writer, "CHUNKS_PER_SYNC", 2)
     root = disk(kib)
     job = ingest_job(source, store=root / "s.zarr", chunk_bytes=8192)
     with pytest.raises(StorageError, match=r"writing|creating|syncing") as caught:
@@ -214,7 +214,7 @@ def test_disk_full_ingest_is_not_resumed_with_other_options(
 ) -> None:
     shutil.copy(source / "t.csv", tmp_path / "t.csv")
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "SYNC_EVERY", 2)
+        patch.setattr(writer, "CHUNKS_PER_SYNC", 2)
         patch.setattr(durable, "observe", full_at(120))
         with pytest.raises(StorageError, match="No space left") as caught:
             ingest(ingest_job(tmp_path, chunk_bytes=8192))
@@ -232,7 +232,7 @@ def test_disk_full_at_any_step_goes_on_to_the_same_bytes(
     """Whatever step fails, fsync and rename included: the same command ends with the same bytes."""
     job = ingest_job(source, store=tmp_path / "s.zarr", chunk_bytes=8192)
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "SYNC_EVERY", 2)
+        patch.setattr(writer, "CHUNKS_PER_SYNC", 2)
         patch.setattr(durable, "observe", full_at(step))
         with pytest.raises(StorageError):
             ingest(job)

@@ -160,7 +160,7 @@ def test_reading_reader_that_hangs_is_not_waited_for(store: Path) -> None:
     opened, release = open_store(store), threading.Event()
     faulty: Store = Faulty(opened, lambda _: release.wait(200) and None)
     visits = epoch_visits(opened.layout, 0, 0, shuffled=False)
-    with pytest.raises(StorageError, match="delivered nothing"), Stream(faulty, visits, deadline=0.2) as stream:
+    with pytest.raises(StorageError, match="delivered nothing"), Stream(faulty, visits, max_idle_seconds=0.2) as stream:
         next(iter(stream))
     release.set()
 

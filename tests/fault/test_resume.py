@@ -105,7 +105,7 @@ def test_resume_on_another_number_of_threads_has_the_same_bytes(
     for k in (2, 5, 10):
         with pytest.raises(InterruptedRun):
             visited(replace(job, threads=3, overwrite=True), k)
-        saved = CheckpointDirectory(tmp_path / "m.run" / "checkpoint").read()[0].content()
+        saved = CheckpointDirectory(tmp_path / "m.run" / "checkpoint").read()[0].read_content()
         assert saved["index"] == sum(stop - first for first, stop, _ in saved["partials"])
         visited(replace(job, threads=1 + k % 2, overwrite=True, resume=True))
         assert same_model((tmp_path / "m").read_bytes(), reference)

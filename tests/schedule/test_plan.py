@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.schedule.stream import epoch_order, epoch_visits, visit_seed, visits
+from streamsvm.schedule.stream import epoch_order, epoch_visits, iterate_visits, visit_seed
 from streamsvm.types import Layout
 
 chunk_counts = st.integers(1, 300)
@@ -56,6 +56,6 @@ def test_epoch_order_without_shuffling_chunks_are_visited_as_they_lie(chunks: in
 @given(st.integers(1, 20), seeds, st.integers(0, 5))
 def test_a_later_first_epoch_skips_whole_epochs(chunks: int, seed: int, first: int) -> None:
     layout = layout_of(chunks)
-    begun_there = list(islice(visits(layout, seed, shuffled=True, first=first), 3 * chunks))
-    reached = list(islice(visits(layout, seed, shuffled=True), first * chunks, (first + 3) * chunks))
+    begun_there = list(islice(iterate_visits(layout, seed, shuffled=True, first=first), 3 * chunks))
+    reached = list(islice(iterate_visits(layout, seed, shuffled=True), first * chunks, (first + 3) * chunks))
     assert begun_there == reached

@@ -17,7 +17,7 @@ from streamsvm.compute.random import permutation
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import Dense
 from streamsvm.schedule import stream as streams
-from streamsvm.schedule.stream import Loaded, Stream, visits
+from streamsvm.schedule.stream import LoadedChunk, Stream, iterate_visits
 from streamsvm.types import Chunk, Layout, Statistics
 from tests.axes import each_value
 
@@ -69,11 +69,11 @@ def values_of(chunk: int) -> Any:
 
 def open_stream(store: Ring, *, depth: int, epochs: int | None = 3, shuffled: bool = True, **more: Any) -> Stream:
     """A stream over so many epochs; None: without end."""
-    order = visits(store.layout, 7, shuffled)
+    order = iterate_visits(store.layout, 7, shuffled)
     return Stream(store, order if epochs is None else islice(order, epochs * len(ROWS)), depth=depth, **more)
 
 
-def copied(loaded: Loaded) -> tuple[Any, ...]:
+def copied(loaded: LoadedChunk) -> tuple[Any, ...]:
     return loaded.visit, loaded.chunk.X.values.tobytes(), loaded.chunk.codes.tolist(), loaded.order.tolist()
 
 
@@ -179,7 +179,7 @@ def test_stream_consumer_that_only_waits_is_served_by_as_many_readers_as_there_a
     with open_stream(Ring(meet), depth=depth, epochs=2) as stream:
         found = [loaded.visit for loaded in stream]
         assert len(stream.readers) == depth
-    assert found == list(islice(visits(Ring().layout, 7, True), 2 * len(ROWS)))
+    assert found == list(islice(iterate_visits(Ring().layout, 7, True), 2 * len(ROWS)))
 
 
 # -- what goes wrong --------------------------------------------------------------------------------------------------
@@ -188,7 +188,7 @@ def test_stream_consumer_that_only_waits_is_served_by_as_many_readers_as_there_a
 @each_value(("depth", DEPTHS), ("what, visit, pause", [("fetch", 0, 0.0), ("check", 4, 0.0), ("fetch", 9, 0.003)]))
 def test_stream_error_of_the_store_reaches_the_consumer(depth: int, what: str, visit: int, pause: float) -> None:
     """At its place in the order, with its own text; what was read before it is delivered."""
-    order = [v.chunk for v in islice(visits(Ring().layout, 7, True), 20)]
+    order = [v.chunk for v in islice(iterate_visits(Ring().layout, 7, True), 20)]
     times = iter(range(20))  # of this chunk, which may be read before or beside another
 
     def fail(kind: str, chunk: int) -> None:
@@ -198,7 +198,7 @@ def test_stream_error_of_the_store_reaches_the_consumer(depth: int, what: str, v
     seen: list[int] = []
 
     def consume() -> None:
-        with open_stream(Ring(fail), depth=depth, epochs=None, deadline=120.0) as stream:
+        with open_stream(Ring(fail), depth=depth, epochs=None, max_idle_seconds=120.0) as stream:
             for loaded in stream:
                 time.sleep(pause)
                 seen.append(loaded.visit.chunk)
@@ -211,7 +211,7 @@ def test_stream_error_of_the_store_reaches_the_consumer(depth: int, what: str, v
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_stream_error_in_the_order_itself_reaches_the_consumer(depth: int) -> None:
     def order() -> Iterator[Any]:
-        yield from islice(visits(Ring().layout, 7, True), 2)
+        yield from islice(iterate_visits(Ring().layout, 7, True), 2)
         raise RuntimeError("no more plan")
 
     with pytest.raises(RuntimeError, match="no more plan"), Stream(Ring(), order(), depth=depth) as stream:
@@ -244,7 +244,7 @@ def test_stream_reader_that_died_is_an_error_at_once(impatient: None, monkeypatc
     monkeypatch.setattr(threading.Thread, "run", lambda thread: None)
     with (
         pytest.raises(StorageError, match="the reader of 'ring' delivered nothing"),
-        open_stream(Ring(), depth=2, deadline=1000.0) as stream,
+        open_stream(Ring(), depth=2, max_idle_seconds=1000.0) as stream,
     ):
         next(iter(stream))
 
@@ -259,7 +259,7 @@ def test_stream_read_that_never_returns_is_an_error_after_the_deadline(impatient
 
     with (
         pytest.raises(StorageError, match="delivered nothing") as caught,
-        open_stream(Ring(stuck), depth=2, deadline=0.1) as stream,
+        open_stream(Ring(stuck), depth=2, max_idle_seconds=0.1) as stream,
     ):
         next(iter(stream))
     assert all(daemons)  # the process can end without them
@@ -276,8 +276,8 @@ def test_stream_reader_that_works_is_waited_for_however_long_it_takes(impatient:
         while time.perf_counter() < until:
             pass
 
-    first = next(visits(Ring().layout, 7, True)).chunk
-    with open_stream(Ring(slow), depth=1, epochs=1, deadline=0.1) as stream:
+    first = next(iterate_visits(Ring().layout, 7, True)).chunk
+    with open_stream(Ring(slow), depth=1, epochs=1, max_idle_seconds=0.1) as stream:
         assert len(list(stream)) == len(ROWS)
 
 
@@ -322,8 +322,8 @@ def test_stream_waiting_is_counted_and_reading_ahead_is_not() -> None:
     with open_stream(Ring(slow), depth=2, epochs=1) as stream:
         for _ in stream:
             pass
-        assert stream.waited > 0.0
+        assert stream.seconds_waited > 0.0
     with open_stream(Ring(), depth=0, epochs=1) as stream:
         for _ in stream:
             pass
-        assert stream.waited == 0.0
+        assert stream.seconds_waited == 0.0

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, in_layout, row_count, row_where, to_csr, to_matrix
-from streamsvm.schedule.stream import Stream, visits
+from streamsvm.schedule.stream import Stream, iterate_visits
 from streamsvm.store.views import MemoryStore, Resident
 from streamsvm.types import Chunk
 from tests.arrays import csr_of, sparse_values
@@ -95,7 +95,7 @@ def test_memory_store_every_chunk_is_read_and_checked_once_for_any_number_of_pas
         return X
 
     resident = Resident(store, prepare)
-    with Stream(resident, visits(resident.layout, 0, True), depth=depth) as stream:
+    with Stream(resident, iterate_visits(resident.layout, 0, True), depth=depth) as stream:
         for _ in range(4):
             for loaded in stream.epoch():
                 np.testing.assert_array_equal(loaded.chunk.X.values, values())

@@ -32,7 +32,7 @@ from streamsvm.jobs.fit.driver import local_loop
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.rows import CSR
-from streamsvm.schedule.stream import Stream, visits
+from streamsvm.schedule.stream import Stream, iterate_visits
 from streamsvm.solvers import losses_of
 from streamsvm.store import read_chunk
 from streamsvm.types import Certificate, Stop
@@ -136,7 +136,7 @@ def reading(store: Any) -> float:
     taken = []
     for _ in range(3):
         began = time.perf_counter()
-        with Stream(store, visits(store.layout, 0, False), depth=2) as stream:
+        with Stream(store, iterate_visits(store.layout, 0, False), depth=2) as stream:
             for _loaded in stream.epoch():
                 pass
         taken.append(time.perf_counter() - began)

@@ -17,7 +17,7 @@ import numpy as np
 
 from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
-from streamsvm.schedule.stream import Stream, visits
+from streamsvm.schedule.stream import Stream, iterate_visits
 from streamsvm.store import open_store, read_chunk
 from tools.measure.harness import arguments, evict, interleaved, scratch, show
 
@@ -60,7 +60,7 @@ def raw_files(files: list[Path], buffer: Any) -> None:
 
 
 def streamed(store: Any, depth: int, shuffled: bool, passes: int, *, retain: bool = True) -> None:
-    order = islice(visits(store.layout, 0, shuffled), passes * len(store.layout.chunks))
+    order = islice(iterate_visits(store.layout, 0, shuffled), passes * len(store.layout.chunks))
     with Stream(store, order, depth=depth, retain=retain) as stream:
         assert sum(len(loaded.chunk.codes) for loaded in stream) == passes * store.layout.rows
 

@@ -108,7 +108,7 @@ def checkpoint(data: bytes) -> None:
     """A checkpoint file."""
     from streamsvm.engine.checkpoint import read_checkpoint
 
-    read_checkpoint(_file("ckpt-A", data)).content()
+    read_checkpoint(_file("ckpt-A", data)).read_content()
 
 
 TARGETS: dict[str, Callable[[bytes], None]] = {

@@ -123,7 +123,7 @@ class RowBatches:
         """
         plan = budget.with_most_threads(partial(self.plan_on, memory, per_row), threads)
         plan.check("")
-        self.notices += plan.short_of(threads)
+        self.notices += plan.notices_of_missing_threads(threads)
         return plan
 
     def plan_on(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:

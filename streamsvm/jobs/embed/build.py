@@ -79,14 +79,14 @@ from streamsvm.types import Chunk, Report, Store, Term, silent
 
 FORMAT = 1
 JOURNAL = "journal.json"
-JOURNAL_EVERY = 16
+CHUNKS_PER_JOURNAL = 16
 """The number of chunks between two writes of the journal."""
 CHUNK_BUFFERS = 3
 """The number of chunks in memory: one being filled, one waiting, one being written."""
 PART_BYTES = 64 << 20
 """The approximate size in bytes of the features that one task computes."""
 HEADROOM = 1.5
-"""Factor by which a feature may exceed the largest one of its column in a sample before it is clipped."""
+"""Factor by which a feature may exceed the largest feature of its column in a sample before it is clipped."""
 SCALE_ROWS = 8192
 """The number of rows in the sample from which scales of int8 features are derived."""
 
@@ -111,23 +111,24 @@ class EmbedResult(JobResult):
 
 def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = None) -> EmbedResult:
     """Build the embedding of a store. Raises BudgetError, ExistsError, StorageError, DataError, ClusterError."""
-    again = format_command("embed", job)
+    resume_command = format_command("embed", job)
     limit = time_limit.limit_time(job.time_limit)
-    with signals.set_resume_command(again), limit, executor_for(job, executor) as found, threadpool_limits(1):
+    resume = signals.set_resume_command(resume_command)
+    with resume, limit, executor_for(job, executor) as cluster, threadpool_limits(1):
         # one BLAS thread: more would compete with reader and writer for cores
-        if found is not None:
-            job = replace(job, memory=budget.memory_limit(found.memory_limit(job.memory)), threads=1)
+        if cluster is not None:
+            job = replace(job, memory=budget.memory_limit(cluster.memory_limit(job.memory)), threads=1)
         store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
         scaling = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_features(job, store, scaling)
         if request is None:
             raise UsageError("how many landmarks?", hint="--landmarks 1000")
-        wanted = count_wanted_threads(job.threads)
-        plan = budget.with_most_threads(partial(plan_memory, job, store, request), wanted)
+        wanted_threads = count_wanted_threads(job.threads)
+        plan = budget.with_most_threads(partial(plan_memory, job, store, request), wanted_threads)
         plan.check("")
-        builder = Builder(store, request, output_path(job.embedding), job, report, found, (job.landmark_file,))
+        builder = Builder(store, request, output_path(job.embedding), job, report, cluster, (job.landmark_file,))
         with threading.use_threads(plan.threads):
-            return replace(builder.build(), notices=plan.short_of(wanted))
+            return replace(builder.build(), notices=plan.notices_of_missing_threads(wanted_threads))
 
 
 def plan_memory(job: EmbedJob, store: Store, request: NystromRequest, threads: int = 1) -> MemoryPlan:
@@ -213,9 +214,14 @@ class Builder:
             shutil.rmtree(writer.directory, ignore_errors=True)
             durable.make_directory(writer.directory)
             projection = self.request.projection(points)
-            seal = write_map(writer.directory, projection)
+            map_sha256 = write_map(writer.directory, projection)
             scale = column_scale(projection, self.request, self.store) if self.job.dtype == "int8" else None
-            saved = {"key": key, "map": seal, "scale": None if scale is None else scale.tolist(), "progress": None}
+            saved = {
+                "key": key,
+                "map": map_sha256,
+                "scale": None if scale is None else scale.tolist(),
+                "progress": None,
+            }
             durable.write_file(writer.directory / JOURNAL, json.dumps(saved).encode())
         else:
             projection = read_map(writer.directory, saved["map"])
@@ -255,13 +261,13 @@ class Builder:
             writer.resume(saved["progress"], shape, weighted=layout.weighted, numeric=layout.numeric)
         facts = self._facts(projection, saved)
         if self.executor is not None and first == 0:
-            self._fetch(projection, writer, saved, rows, self.executor)
+            self._write_features_of_workers(projection, writer, saved, rows, self.executor)
             writer.commit(layout.classes, projection.rank, facts)
             shutil.rmtree(self._parts, ignore_errors=True)
             (self.target / JOURNAL).unlink(missing_ok=True)
             return first
         with FeatureWriter(writer, rows, projection.rank, saved, numeric=layout.numeric) as feature_writer:
-            self._map(features, feature_writer, first, rows)
+            self._write_own_features(features, feature_writer, first, rows)
             feature_writer.finish()
             writer.commit(layout.classes, projection.rank, facts)
         (self.target / JOURNAL).unlink(missing_ok=True)
@@ -272,8 +278,10 @@ class Builder:
         """The folder, beside the embedding, of the parts that workers write. A resumed build reuses them."""
         return self.target.resolve().with_name(f".{self.target.name}.parts")
 
-    def _fetch(self, projection: Projection, writer: Any, saved: JsonObject, rows: int, executor: Executor) -> None:
-        """Let workers compute the features, and write these in order."""
+    def _write_features_of_workers(
+        self, projection: Projection, writer: Any, saved: JsonObject, rows: int, executor: Executor
+    ) -> None:
+        """Let workers compute the features, and write the features in the order of the rows."""
         durable.make_directory(self._parts)
         store, stopwatch, done, total = self.store, Stopwatch(), 0, self.store.layout.rows
         map_directory = writer.directory.resolve()
@@ -283,15 +291,15 @@ class Builder:
             done += len(chunk.codes)
             self._report_progress(done, stopwatch)
 
-    def _map(self, features: Nystrom, feature_writer: FeatureWriter, first: int, rows: int) -> None:
+    def _write_own_features(self, features: Nystrom, feature_writer: FeatureWriter, first: int, rows: int) -> None:
         """Compute the features of row ``first`` and all rows after it, and pass them to the writer in chunks of ``rows``."""
         stopwatch, done = Stopwatch(), first
         pieces = read_pieces(self.store, self.request.scaling, rows, depth=self.job.prefetch, first=first)
-        with closing(make_features(pieces, features, threading.threads())) as made:
-            for chunk in made:
+        with closing(make_features(pieces, features, threading.threads())) as feature_chunks:
+            for chunk in feature_chunks:
                 time_limit.check_time()
                 assert isinstance(chunk.X, Dense)
-                feature_writer.take(len(chunk.codes), chunk, 0)[:] = chunk.X.values
+                feature_writer.reserve_rows(len(chunk.codes), chunk, 0)[:] = chunk.X.values
                 feature_writer.hand_over_if_full()
                 done += len(chunk.codes)
                 if stopwatch.due():
@@ -379,12 +387,12 @@ def read_pieces(
     with Stream(store, visits, depth=depth, retain=retain) as stream:
         for loaded in stream:
             X, base = scaling.apply(loaded.chunk.X), starts[loaded.visit.chunk]
-            at, end = max(0, first - base), min(stop - base, row_count(X))
-            while at < end:
-                cut = min(at + rows - (base + at) % rows, end)
-                weight = None if loaded.chunk.weight is None else loaded.chunk.weight[at:cut].copy()
-                yield Chunk(take_rows(X, np.arange(at, cut)), loaded.chunk.codes[at:cut].copy(), weight)
-                at = cut
+            low, end = max(0, first - base), min(stop - base, row_count(X))
+            while low < end:
+                high = min(low + rows - (base + low) % rows, end)
+                weight = None if loaded.chunk.weight is None else loaded.chunk.weight[low:high].copy()
+                yield Chunk(take_rows(X, np.arange(low, high)), loaded.chunk.codes[low:high].copy(), weight)
+                low = high
 
 
 def make_features(pieces: Generator[Chunk], features: Nystrom, threads: int) -> Generator[Chunk]:
@@ -393,18 +401,18 @@ def make_features(pieces: Generator[Chunk], features: Nystrom, threads: int) -> 
     Raises the errors of reading the rows.
     """
     task = Task("embed", map_piece, function_of_parts=_map_pieces)
-    with closing(pieces), closing(local_executor(threads).map(task, pieces, (features,))) as made:
-        yield from made
+    with closing(pieces), closing(local_executor(threads).map(task, pieces, (features,))) as chunks:
+        yield from chunks
 
 
 def map_piece(piece: Chunk, features: Nystrom) -> Chunk:
     """Return the features of one piece."""
-    with closing(_map_pieces(iter([piece]), features)) as made:
-        return next(made)
+    with closing(_map_pieces(iter([piece]), features)) as chunks:
+        return next(chunks)
 
 
 def _map_pieces(pieces: Iterator[Chunk], features: Nystrom) -> Generator[Chunk]:
-    thread_features = copy.copy(features)  # with buffers of its own
+    thread_features = copy.copy(features)  # each thread needs its own buffers
     for piece in pieces:
         out = np.empty((row_count(piece.X), features.columns), np.float32)
         thread_features.write_features(piece.X, out)
@@ -428,10 +436,10 @@ class EmbedWork:
     """The rows to embed."""
     directory: Path
     """The folder of the parts."""
-    map: Path
+    map_directory: Path
     """The folder with the file of the map."""
-    seal: str
-    """The expected sha256 of that file."""
+    map_sha256: str
+    """The expected sha256 of the file of the map."""
     key: str
     """The key of the embedding."""
     rows: int
@@ -457,11 +465,11 @@ def embed_span(span: Span, work: EmbedWork) -> Span:
     """Write the features of a span as a part; the task of ``iterate_features_of_workers``. Raises DataError, StorageError."""
 
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
-        projection, store = read_map(work.map, work.seal), work.store.open()
+        projection, store = read_map(work.map_directory, work.map_sha256), work.store.open()
         features = Nystrom(projection, 0.0, factored=True)
         pieces = read_pieces(store, projection.scaling, work.rows, depth=1, first=span.first, stop=span.stop)
-        with closing(pieces), closing(_map_pieces(pieces, features)) as made:
-            for chunk in made:
+        with closing(pieces), closing(_map_pieces(pieces, features)) as chunks:
+            for chunk in chunks:
                 writer.append(chunk.X, chunk.codes, chunk.weight)
         return store.layout.classes, projection.rank, {}
 
@@ -487,9 +495,10 @@ class _ChunkBuffer:
 class FeatureWriter:
     """Collects features in chunks, which a background thread writes; a context manager.
 
-    Call ``take`` to reserve rows of the current chunk, fill them, and call ``hand_over_if_full``; call ``finish`` at the
+    Call ``reserve_rows`` to reserve rows of the current chunk, fill them, and call ``hand_over_if_full``; call ``finish`` at the
     end. Errors of the writer thread are raised by the next call. Every few chunks, ``journal`` is written with the
-    progress of the writer, after all data it refers to is durable. ``numeric``: codes are numbers to predict.
+    progress of the writer, after all data that the journal refers to is durable. ``numeric``: codes are numbers to
+    predict.
     """
 
     def __init__(self, writer: StoreWriter, rows: int, columns: int, journal: JsonObject, *, numeric: bool) -> None:
@@ -511,25 +520,25 @@ class FeatureWriter:
         self._end()
 
     @property
-    def room(self) -> int:
+    def free_rows(self) -> int:
         """The number of free rows in the current chunk."""
         return self._rows - self._slot.count
 
-    def take(self, count: int, chunk: Chunk, first: int) -> Float32:
-        """Reserve the next ``count`` rows, with the codes and weights of the rows of ``chunk`` from ``first`` on; return
-        the memory of their features, (count, columns) float32.
+    def reserve_rows(self, count: int, chunk: Chunk, first: int) -> Float32:
+        """Reserve the next ``count`` rows of the current chunk, and copy the codes and weights of the rows of ``chunk``
+        from ``first`` on into them. Return the memory for their features, (count, columns) float32.
         """
-        slot, at = self._slot, self._slot.count
-        slot.codes[at : at + count] = chunk.codes[first : first + count]
+        slot, start = self._slot, self._slot.count
+        slot.codes[start : start + count] = chunk.codes[first : first + count]
         slot.weighted = chunk.weight is not None
         if chunk.weight is not None:
-            slot.weight[at : at + count] = chunk.weight[first : first + count]
+            slot.weight[start : start + count] = chunk.weight[first : first + count]
         slot.count += count
-        return slot.features[at : at + count]
+        return slot.features[start : start + count]
 
     def hand_over_if_full(self) -> None:
         """Pass the chunk to the writer if it is full; all reserved rows must be filled. Raises errors of the writer."""
-        if self.room == 0:
+        if self.free_rows == 0:
             self._hand_over()
 
     def finish(self) -> None:
@@ -537,20 +546,20 @@ class FeatureWriter:
         if self._slot.count:
             self._hand_over()
         self._end()
-        self._raise()
+        self._raise_error()
 
     def _end(self) -> None:
         """Stop the writer thread if it is running."""
         end_all([self._thread], lambda: self._full.put(None))
 
     def _hand_over(self) -> None:
-        self._raise()
+        self._raise_error()
         self._full.put(self._slot)
         self._slot = self._free.get()
         self._slot.count = 0
-        self._raise()
+        self._raise_error()
 
-    def _raise(self) -> None:
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
 
@@ -561,7 +570,7 @@ class FeatureWriter:
                 if self._error is None:
                     self._write(slot)
                     written += 1
-                    if written % JOURNAL_EVERY == 0 and slot.count == self._rows:
+                    if written % CHUNKS_PER_JOURNAL == 0 and slot.count == self._rows:
                         self._write_journal()
             except BaseException as error:  # noqa: BLE001  raised again by the thread that fills chunks
                 self._error = error
@@ -581,7 +590,7 @@ class FeatureWriter:
 def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:
     """Return the scale of each column for int8: 127 represents ``HEADROOM`` times the largest feature in a sample of rows.
 
-    The landmarks cannot be that sample: their features along small eigenvalues are far smaller than those of other rows.
+    The landmarks are not used as the sample: their features along small eigenvalues are far smaller than those of other rows.
     """
     features, max_rows = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((max_rows, projection.rank), np.float32), np.zeros(projection.rank, np.float32)

@@ -36,7 +36,7 @@ from streamsvm.jobs.embed.plan import (
     open_landmarks,
 )
 from streamsvm.rows import Dense, Float32, Int64
-from streamsvm.schedule.stream import Loaded, Stream, epoch_visits
+from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_visits
 from streamsvm.store.write.chunking import join_chunks
 from streamsvm.types import Chunk, Report, Store, Visit
 
@@ -160,7 +160,7 @@ def iterate_chosen(
         yield loaded.chunk._replace(X=scaling.apply(loaded.chunk.X)), rows[low:high] - start, slice(low, high)
 
 
-def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, Loaded]]:
+def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, LoadedChunk]]:
     """Yield chunks in ascending order, each with the number of its first row."""
     starts = store.layout.starts
     wanted = set(chunks)

@@ -357,7 +357,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     solver, memory = fit_to_memory(job, store, preferred, problems, request)
     if solver != preferred:
         why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items())}"
-    why = "; ".join([why, *memory.short_of(count_wanted_threads(job.threads))])
+    why = "; ".join([why, *memory.notices_of_missing_threads(count_wanted_threads(job.threads))])
     remedy = suggest_smaller_chunks(layout, job)
     if solver.exact_kernel and not solver.max_support:
         remedy += ", or a model with fewer support rows, --max-support 1000"

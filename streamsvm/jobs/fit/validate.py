@@ -143,7 +143,7 @@ class HeldOutValidation:
             facts = {"pass": training.passes, "C": C, **describe_score(measure, score)}
             self.report({"event": "validation", **facts, "best": best["score"], "best_pass": best["pass"]})
 
-    def pending(self, training: Training) -> bool:
+    def is_pending(self, training: Training) -> bool:
         """Return whether the last pass has not been evaluated, as when the cluster was lost after the pass."""
         return max((best["looked"] for best in training.validation_state.values()), default=0) < training.passes
 

@@ -458,7 +458,7 @@ def memory_for_source(
         wide.check(", or smaller chunks: --chunk")
     if table.nbytes > left:
         raise table.refusal(left, wide.total)
-    return SourceMemory(left, plan.threads, plan.short_of(threads))
+    return SourceMemory(left, plan.threads, plan.notices_of_missing_threads(threads))
 
 
 def check_disk(target: Path, total: int, read: Source, first: Batch, form: StoreForm) -> None:

@@ -18,7 +18,7 @@ from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import encoding_of
-from streamsvm.store.write.writer import Journal, StoreWriter, unfinished_build
+from streamsvm.store.write.writer import Journal, StoreWriter, read_unfinished_build
 
 SPACE_FACTOR = 1.05
 """The disk space that must be free, as a multiple of the estimated size of the store."""
@@ -81,7 +81,7 @@ def _is_free(target: Path) -> bool:
 def _unfinished_settings(target: Path) -> JsonObject | None:
     """Return the settings of an interrupted build of ``target``; None if there is none."""
     replacing = target.with_name(f".{target.name}.building")
-    return unfinished_build(target if not (target / manifests.FILE).exists() else replacing)
+    return read_unfinished_build(target if not (target / manifests.FILE).exists() else replacing)
 
 
 def _settings_error(target: Path, recorded: JsonObject, current: JsonObject) -> ConfigError:

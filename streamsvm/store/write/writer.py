@@ -1,9 +1,9 @@
-"""The writer of a store in any format: it cuts rows into chunks and units, adds statistics and checksums, and writes
-the manifest last.
+"""Write a store in any format: cut rows into chunks and units, add statistics and checksums, and write the manifest
+last.
 
 The journal of a store that is being built records its sources and settings, and the checksums of the units that are
-durable. An interrupted build reads its source again from the start: a unit whose checksum equals that in the journal is
-not written again, and all others are. The bytes of the store are the same as without the interruption.
+durable. A resumed build reads its source again from the start. A unit whose checksum equals the checksum in the journal
+is not written again; all other units are written. The bytes of the store are the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.chunking import Chunker, new_chunker
 from streamsvm.types import Chunk
 
-MOMENTS = ("counts", "mean", "M2", "minimum", "maximum")
+MOMENT_FIELDS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
-SYNC_EVERY = 16
-"""Chunks between two calls of fsync: enough to let the disk write without pauses, few enough to bound dirty pages."""
+CHUNKS_PER_SYNC = 16
+"""Number of chunks between two calls of fsync: enough to let the disk write without pauses, few enough to bound dirty pages."""
 LARGEST_JOURNAL = 1 << 30
 
 
@@ -114,7 +114,7 @@ class StoreWriter:
     root: Path
     sparse: bool
     chunk_bytes: int
-    """The size of a chunk before compression."""
+    """The size of a chunk in bytes, before compression."""
     backend: StoreBackend
     replaces: bool = False
     """Whether ``commit`` replaces a committed store at ``root``."""
@@ -129,10 +129,10 @@ class StoreWriter:
     journal: Journal | None = None
     """The journal of a build that can be resumed; None for other builds."""
     repairs: Manifest | None = None
-    """The manifest of the committed store whose damaged units are to be written again; None if none is repaired."""
-    background: Background = field(default_factory=lambda: Background(at_once=True))
-    """Runs the writing of a chunk: in the caller's thread, or while the next chunk is collected, in which case appended
-    arrays must not be changed.
+    """The manifest of the committed store whose damaged units are written again; None: no store is repaired."""
+    background: Background = field(default_factory=lambda: Background(uses_caller_thread=True))
+    """Writes a chunk in the caller's thread, or in another thread while the next chunk is collected. In the second case,
+    the caller must not change arrays that were appended.
     """
     _chunker: Chunker | None = None
     _ids: IdWriter | None = None
@@ -141,7 +141,7 @@ class StoreWriter:
     _saved: JsonObject | None = None
     """The progress up to the last durable chunk."""
     _durable_chunks: int = 0
-    """Chunks that are covered by the journal."""
+    """Number of chunks that the journal covers."""
 
     @property
     def directory(self) -> Path:
@@ -187,8 +187,8 @@ class StoreWriter:
     def progress(self) -> JsonObject | None:
         """Return the state that ``resume`` needs, as plain JSON; for dense stores only, and between two chunks.
 
-        It covers the durable chunks: all so far, or those up to the end of the last closed file; None if there are
-        none.
+        The state covers the durable chunks: all chunks so far, or the chunks up to the end of the last closed file; None
+        if no chunk is durable.
         """
         self.background.wait()
         if self.backend.sync():
@@ -200,7 +200,7 @@ class StoreWriter:
         self.open(X, weighted=weighted, numeric=numeric)
         self._chunks = msgspec.convert(saved["chunks"], list[ChunkEntry])
         self._moments.rows = saved["rows"]
-        for name, empty in field_values(self._moments, MOMENTS).items():
+        for name, empty in field_values(self._moments, MOMENT_FIELDS).items():
             setattr(self._moments, name, np.array(saved["moments"][name], empty.dtype))
         self.backend.resume(saved["medium"], sum(c.rows for c in self._chunks))
         self._saved = saved
@@ -209,7 +209,7 @@ class StoreWriter:
         """Remove the unfinished store; a store that was to be replaced or repaired stays unchanged."""
         with suppress(Exception):  # the error that led to the abort is the one to raise
             self.background.wait()
-        self._leave_ids()
+        self._close_ids()
         self.backend.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -224,12 +224,12 @@ class StoreWriter:
         with suppress(StorageError):  # the disk may be full
             self.background.wait()
             self._note()
-        self._leave_ids()
+        self._close_ids()
         self.backend.abort()
         return self._durable_chunks
 
-    def _leave_ids(self) -> None:
-        """End the file of ids, which is written anew by the next run."""
+    def _close_ids(self) -> None:
+        """Close the file of ids; the next run writes it anew."""
         with suppress(StorageError):
             if self._ids is not None:
                 self._ids.close()
@@ -290,12 +290,12 @@ class StoreWriter:
         self.backend.write(values)
         self._moments.add(chunk.X)
         self._chunks.append(entry)
-        if len(self._chunks) % SYNC_EVERY == 0:
+        if len(self._chunks) % CHUNKS_PER_SYNC == 0:
             self._note()
 
     def _check(self, entry: ChunkEntry) -> None:
-        """Raise DataError E-SOURCE if a repair got another chunk from the source than the store has; nothing of it is
-        written then.
+        """Raise DataError E-SOURCE if, in a repair, the source gives another chunk than the store has. Nothing of the chunk
+        is written then.
         """
         if self.repairs is None:
             return
@@ -305,7 +305,7 @@ class StoreWriter:
             raise DataError(f"the source does not give chunk {number} of {self.root}", code="E-SOURCE", hint=hint)
 
     def _snapshot(self) -> JsonObject:
-        moments = {name: array.tolist() for name, array in field_values(self._moments, MOMENTS).items()}
+        moments = {name: array.tolist() for name, array in field_values(self._moments, MOMENT_FIELDS).items()}
         chunks: list[JsonObject] = msgspec.to_builtins(self._chunks)
         return {"rows": self._moments.rows, "moments": moments, "chunks": chunks, "medium": self.backend.progress()}
 
@@ -336,13 +336,13 @@ class StoreWriter:
 class Background:
     """Runs one function at a time in another thread; its error is raised by the next ``call`` or ``wait``."""
 
-    at_once: bool = False
+    uses_caller_thread: bool = False
     """Whether functions are run in the caller's thread instead."""
     _last: Future[None] | None = None
 
     def call(self, work: Callable[[], None]) -> None:
         """Wait for the previous function, then start ``work``."""
-        if self.at_once:
+        if self.uses_caller_thread:
             work()
             return
         self.wait()
@@ -361,13 +361,13 @@ class Background:
 class Journal:
     """The journal of one build: a line with the sources and settings, then a line per note of durable units."""
 
-    made_with: JsonObject
-    """The sources and settings, which determine the bytes of the store, as plain JSON."""
+    sources_and_settings: JsonObject
+    """What determines the bytes of the store, as plain JSON."""
 
     def begin(self, directory: Path) -> list[Any] | None:
         """Return the notes of an interrupted build with the same sources and settings; None if there is none."""
-        lines = _lines(directory / JOURNAL_FILE)
-        if not lines or lines[0] != self.made_with:
+        lines = _read_lines(directory / JOURNAL_FILE)
+        if not lines or lines[0] != self.sources_and_settings:
             return None
         sweep(directory)
         self._write(directory, lines)  # drops a last line that was cut off
@@ -375,7 +375,7 @@ class Journal:
 
     def start(self, directory: Path) -> None:
         """Write a new journal. Raises StorageError."""
-        self._write(directory, [self.made_with])
+        self._write(directory, [self.sources_and_settings])
 
     def note(self, directory: Path, entry: Any) -> None:
         """Append a note of what became durable. Raises StorageError."""
@@ -389,14 +389,14 @@ class Journal:
         durable.write_file(directory / JOURNAL_FILE, "".join(json.dumps(line) + "\n" for line in lines).encode())
 
 
-def unfinished_build(directory: Path) -> JsonObject | None:
+def read_unfinished_build(directory: Path) -> JsonObject | None:
     """Return the sources and settings of the unfinished store in a directory; None if it has no journal."""
-    lines = _lines(directory / JOURNAL_FILE)
+    lines = _read_lines(directory / JOURNAL_FILE)
     return lines[0] if lines and isinstance(lines[0], dict) else None
 
 
-def _lines(path: Path) -> list[Any]:
-    """Return the decoded lines of a journal up to the first that is cut off or damaged."""
+def _read_lines(path: Path) -> list[Any]:
+    """Return the decoded lines of a journal up to the first line that is cut off or damaged."""
     try:
         text = read_whole(path, LARGEST_JOURNAL).decode()
     except (OSError, UnicodeDecodeError, DataError):
