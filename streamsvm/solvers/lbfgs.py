@@ -29,8 +29,8 @@ has its own steps, and leaves the passes when it is done.
 
 **Products.** Decision values of all problems that see the same rows are one matrix product, and so are the sums v, in
 the same blocks for any number of threads. They are float32 while the gap is large: a step needs no more. What is
-certified is evaluated in float64: the pass after which the gap is expected to be small enough, judged by how it fell
-in the last one, the first pass from given weights, and every pass of small problems and of small tolerances. Only these
+certified is evaluated in float64: the pass after which the gap is expected to be small enough, as it falls by the
+square of its last ratio (the gap falls faster and faster near the end), the first pass from given weights, and every pass of small problems and of small tolerances. Only these
 certificates are exact, and the solution is the best point of these passes.
 """
 
@@ -86,6 +86,9 @@ FLOAT32_TOLERANCE = 1e-5
 """Tolerance below which every pass is in float64: gradients in float32 are too inaccurate."""
 FLOAT32_WORK = 1 << 20
 """Number of multiplications of a pass below which every pass is in float64."""
+EARLY = 5.0
+"""A pass is in float64 if the gap is expected to be below this multiple of the tolerance: a pass in float64 that comes too early
+takes twice the products, and one in float32 that could have certified is a further reading."""
 LEAST_PRODUCT = 1e-12
 """A step is remembered if s'd is more than this fraction of d'd / (largest curvature), of which it is 1 or more without
 rounding."""
@@ -345,8 +348,8 @@ class LBFGS(Solver[LBFGSState]):
         else:
             self._accept(state, Search(primal, noise, gap, gradient, state.curvature / problem.rows, gradient))
         assert state.search is not None
-        expected = state.search.gap * min(1.0, state.search.gap / before) if before else state.search.gap
-        state.precise = _needs_float64(problem) or expected <= problem.tolerance or state.search.failed > 1
+        expected = state.search.gap * (min(1.0, state.search.gap / before) ** 2 if before else 1.0)
+        state.precise = _needs_float64(problem) or expected <= EARLY * problem.tolerance or state.search.failed > 1
         clear_totals(state)
         if not precise or state.best is None:
             return Certificate(primal, dual, exact=False, facts=facts)
