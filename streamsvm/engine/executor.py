@@ -274,13 +274,13 @@ class PartThreads:
         """``compute`` yields the results of some parts in order; ``numbered_parts``: the parts with their numbers."""
         self._compute, self._consume = compute, consume
         self._remaining, self._remaining_lock = iter(numbered_parts), threading.Lock()
-        self._wanted, self._ahead, self._delivered = threads, ahead, 0
+        self._wanted_threads, self._max_ahead, self._delivered_count = threads, ahead, 0
         self._changed = threading.Condition()
         self._events: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
         """An error of a thread, or None when a result was consumed or no part is left."""
         self._stop = False
         self._threads: list[threading.Thread] = []
-        self._borrowed = 0
+        self._borrowed_cores = 0
         self.consumed_count = 0
         """Number of results that were consumed."""
         self._started_count = 0
@@ -320,20 +320,20 @@ class PartThreads:
     def count_delivered(self) -> None:
         """Count the delivery of the next result in order."""
         with self._changed:
-            self._delivered += 1
+            self._delivered_count += 1
             self._changed.notify_all()
 
     def _create_threads(self) -> Iterator[threading.Thread]:
         """Yield one thread, and one more for each idle core, up to the number wanted."""
-        self._borrowed = CORES.borrow(self._wanted - 1)
-        for number in range(min(self._wanted, self._borrowed + 1)):
+        self._borrowed_cores = CORES.borrow(self._wanted_threads - 1)
+        for number in range(min(self._wanted_threads, self._borrowed_cores + 1)):
             self._threads.append(threading.Thread(target=self._work, name=f"streamsvm-lane-{number}", daemon=True))
             yield self._threads[-1]
 
     def _end_threads(self) -> None:
         end_all(self._threads, self._request_stop)
-        CORES.give_back(self._borrowed)  # cores borrowed for threads that never started
-        self._borrowed = 0
+        CORES.give_back(self._borrowed_cores)  # cores borrowed for threads that never started
+        self._borrowed_cores = 0
 
     def _request_stop(self) -> None:
         """Ask threads to stop after their current part."""
@@ -355,7 +355,7 @@ class PartThreads:
 
     def _hand_over(self, number: int, result: Result) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._stop or number < self._delivered + self._ahead)
+            self._changed.wait_for(lambda: self._stop or number < self._delivered_count + self._max_ahead)
         self._consume(number, result)
         with self._changed:
             self.consumed_count += 1
@@ -363,24 +363,25 @@ class PartThreads:
 
     def _take_parts(self, numbers: deque[int]) -> Iterator[Part]:
         """Yield the parts that one thread takes; append their numbers to ``numbers``."""
-        while (taken := self._take_next()) is not None:
-            numbers.append(taken[0])
-            yield taken[1]
+        while (numbered_part := self._take_next()) is not None:
+            numbers.append(numbered_part[0])
+            yield numbered_part[1]
 
     def _take_next(self) -> tuple[int, Part] | None:
         """Return the next part and its number, which may take long to produce; None after the last part."""
         with self._remaining_lock:
             if self._stop or self._exhausted:
                 return None
-            taken = next(self._remaining, None)
+            numbered_part = next(self._remaining, None)
             with self._changed:
-                self._started_count, self._exhausted = self._started_count + (taken is not None), taken is None
-        if taken is None:
+                self._started_count += numbered_part is not None
+                self._exhausted = numbered_part is None
+        if numbered_part is None:
             self._events.put(None)  # wakes the waiting thread, which may have the last result already
-        return taken
+        return numbered_part
 
     def _return_core(self) -> None:
         """Give back one borrowed core, if any is left: the last thread to end used the core of the waiting thread."""
         with self._changed:
-            returned, self._borrowed = min(1, self._borrowed), max(0, self._borrowed - 1)
+            returned, self._borrowed_cores = min(1, self._borrowed_cores), max(0, self._borrowed_cores - 1)
         CORES.give_back(returned)

@@ -1,5 +1,5 @@
-"""Passes in this process: chunk by chunk in one thread for online solvers (``StreamTrainer``), else group by group, on
-one thread or several (``LocalGroupTrainer``).
+"""Make the passes of a fit in this process: chunk by chunk in one thread for online solvers (``StreamTrainer``), else
+group by group, on one thread or several (``LocalGroupTrainer``).
 
 The results of the groups are merged, and the merged states finish the pass.
 """
@@ -57,7 +57,7 @@ class StreamTrainer(FitLoop):
 
     @contextmanager
     def open_for_passes(self) -> Iterator[None]:
-        """Read ahead from the next chunk on, pass after pass."""
+        """Open the stream that reads ahead from the next chunk on, through all passes."""
         settings, training = self._settings, self.training
         order = iterate_visits(
             self._store.layout, settings.seed, self._solver.shuffled, training.passes, training.chunks_visited
@@ -68,7 +68,7 @@ class StreamTrainer(FitLoop):
 
     def run_pass(self, checkpointer: Checkpointer) -> None:
         """Visit the remaining chunks of the pass and close it."""
-        self.one_pass(self._stream, checkpointer)
+        self.visit_stream(self._stream, checkpointer)
         self.training.reads_repeated = count_retries() - self._previous_retries
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> StreamTrainer:
@@ -80,7 +80,7 @@ class StreamTrainer(FitLoop):
         other._in_memory = self._in_memory
         return other
 
-    def one_pass(self, stream: Stream, checkpointer: Checkpointer) -> None:
+    def visit_stream(self, stream: Stream, checkpointer: Checkpointer) -> None:
         """Visit the remaining chunks of the pass, which ``stream`` yields, then close the pass."""
         training = self.training
         active = training.active()
@@ -146,7 +146,7 @@ class LocalGroupTrainer(GroupTrainer):
 
     @contextmanager
     def open_for_passes(self) -> Iterator[None]:
-        """Enclose the passes; at the end, free the threads' copies of the map: later work makes its own."""
+        """Free the threads' copies of the feature map at the end of the passes; later work makes its own copies."""
         try:
             yield
         finally:
@@ -212,12 +212,12 @@ class LocalGroupTrainer(GroupTrainer):
     def _count_bytes_read(self, numbers: Iterable[int]) -> None:
         """Count the bytes that are read to visit the groups with these numbers."""
         layout = self._fit.layout
-        to_read = [k for k in numbers if k not in self._in_memory]
+        numbers_on_disk = [k for k in numbers if k not in self._in_memory]
         self.training.bytes_read += sum(
-            layout.chunk_bytes(chunk) for k in to_read for chunk in self._fit.groups[k].chunks
+            layout.chunk_bytes(chunk) for k in numbers_on_disk for chunk in self._fit.groups[k].chunks
         )
         if self._fit.cached:
-            self._in_memory.update(to_read)
+            self._in_memory.update(numbers_on_disk)
 
 
 class _UnfinishedPassOfGroups:
@@ -228,7 +228,7 @@ class _UnfinishedPassOfGroups:
 
     @contextmanager
     def lock_position(self) -> Iterator[Position]:
-        """Yield the position with the joined results; inside the context none is added."""
+        """Yield the position with the joined results. Inside the context no result is added."""
         with self._tree.lock_nodes() as nodes:
             chunks_visited = sum(len(group.chunks) for span in nodes for group in self._groups[slice(*span)])
             yield Position(chunks_visited, [(*span, result.states) for span, result in nodes.items()])

@@ -1,5 +1,5 @@
-"""Sums over all rows of a store, for each problem: added up group by group on several threads, and joined in a fixed order,
-so that the bits do not depend on the threads.
+"""Sum over all rows of a store, for each problem. Groups of rows are summed on several threads, and the sums are joined in
+a fixed order, so that the bits do not depend on the threads.
 """
 
 from __future__ import annotations
@@ -103,12 +103,12 @@ class RowsInGroups:
 
     def _visit_chunks(self, groups: Iterator[Group]) -> Generator[tuple[LoadedChunk, Group]]:
         """Yield the chunks of the groups, each with its group; chunks of the next group may be read ahead."""
-        started = deque[Group]()
-        with Stream(self.store, _visits(groups, started), depth=DEPTH) as stream:
+        started_groups = deque[Group]()
+        with Stream(self.store, _iterate_visits(groups, started_groups), depth=DEPTH) as stream:
             for loaded in stream:
-                yield loaded, started[0]
+                yield loaded, started_groups[0]
                 if loaded.visit.last:
-                    started.popleft()
+                    started_groups.popleft()
 
     def _blocks_of_chunk(
         self, loaded: LoadedChunk, group: Group, features: FeatureMap, dual: _DualReader | None
@@ -125,7 +125,7 @@ class RowsInGroups:
                     yield ProblemBlock(k, block, block_alpha)
 
     def _dual_reader_at(self, group: Group) -> _DualReader | None:
-        return None if self.dual is None else _DualReader.starting_at(self.dual, self._lock, group.starts[0])
+        return None if self.dual is None else _DualReader.create_at(self.dual, self._lock, group.starts[0])
 
 
 def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
@@ -148,10 +148,10 @@ def _sum_group(group: Group, rows: RowsInGroups, sums: Summation[T]) -> T:
         return next(totals)
 
 
-def _visits(groups: Iterator[Group], started: deque[Group]) -> Iterator[Visit]:
-    """Yield the visits of all groups, in order. Appends each group to ``started`` before its first visit."""
+def _iterate_visits(groups: Iterator[Group], started_groups: deque[Group]) -> Iterator[Visit]:
+    """Yield the visits of all groups, in order. Appends each group to ``started_groups`` before its first visit."""
     for group in groups:
-        started.append(group)
+        started_groups.append(group)
         for chunk in group.chunks:
             yield Visit(0, chunk, 0, shuffled=False, last=chunk == group.chunks[-1])
 
@@ -167,10 +167,10 @@ class _DualReader:
     chunk: int
     """The next chunk to load."""
     unread: Float64 | None = None
-    """Loaded numbers that were not read yet, (problems, n)."""
+    """The numbers that are loaded but not read yet, (problems, n)."""
 
     @staticmethod
-    def starting_at(states: RowNumbers, lock: Any, row: int) -> _DualReader:
+    def create_at(states: RowNumbers, lock: Any, row: int) -> _DualReader:
         """Return a reader that starts at a row of the store."""
         ends = np.cumsum(states.layout.chunks)
         chunk = int(np.searchsorted(ends, row, side="right"))

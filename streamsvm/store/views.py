@@ -17,7 +17,7 @@ from streamsvm.aliases import Array, Handle, JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, copy_rows, row_count, row_where
 from streamsvm.store.format.arrays import manifest_entry, split_chunk
-from streamsvm.store.format.labels import TARGET, Numbers, class_counts
+from streamsvm.store.format.labels import TARGET, NumberCoder, class_counts
 from streamsvm.store.format.manifest import content_digest
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.array_rows import rows_of
@@ -76,7 +76,7 @@ class MemoryStore:
         self.layout = Layout(columns, rows, nonzeros, classes, tuple(counts), weighted)
         self.digest = self._hash()
         if self.layout.numeric:
-            numbers = Numbers()
+            numbers = NumberCoder()
             for chunk in self.chunks:
                 numbers.codes(chunk.codes)
             self.facts = {TARGET: numbers.facts(), **self.facts}

@@ -20,7 +20,7 @@ from streamsvm.jobs.ingest.run import ingest
 from streamsvm.losses import LOSSES
 from streamsvm.model.measures import RMSE, MeasureCounts, PredictionTask
 from streamsvm.rows import Dense
-from streamsvm.store.format.labels import Numbers
+from streamsvm.store.format.labels import NumberCoder
 from streamsvm.store.views import MemoryStore
 
 ROWS, COLUMNS, C = 200, 4, 0.3
@@ -117,4 +117,4 @@ def test_regression_figures_of_parts_are_those_of_the_whole_whatever_the_mean() 
 )
 def test_regression_labels_that_are_no_numbers_name_their_row(labels: list[str], said: str) -> None:
     with pytest.raises(DataError, match=said):
-        Numbers().codes(np.array(labels))
+        NumberCoder().codes(np.array(labels))

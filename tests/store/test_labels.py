@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamsvm.errors import DataError, UsageError
-from streamsvm.store.format.labels import Census, Positive, Threshold, label_coder, label_text
+from streamsvm.store.format.labels import ClassCoder, OneAgainstRestCoder, ThresholdCoder, label_coder, label_text
 from streamsvm.store.sources import SourceOptions, open_source
 from tests.axes import each_value
 
@@ -38,7 +38,7 @@ def test_labels_are_written_as_people_write_them(label: Any, text: str) -> None:
 
 @given(st.lists(st.lists(st.sampled_from([-1.0, 1.0, 2.0, 3.5, 1e6, -7.0]), min_size=1, max_size=20), min_size=1))
 def test_labels_codes_stand_for_their_labels(batches: list[list[float]]) -> None:
-    census, seen = Census(), []
+    census, seen = ClassCoder(), []
     for batch in batches:
         codes = census.codes(np.array(batch))
         assert codes.dtype == np.int32
@@ -50,13 +50,13 @@ def test_labels_codes_stand_for_their_labels(batches: list[list[float]]) -> None
 
 @given(st.lists(st.lists(st.sampled_from(["a", "bb", "normal.", "Z"]), min_size=1, max_size=20), min_size=1))
 def test_labels_of_text_have_codes_that_stand_for_them(batches: list[list[str]]) -> None:
-    census = Census()
+    census = ClassCoder()
     for batch in batches:
         assert [census.classes[code] for code in census.codes(np.array(batch))] == batch
 
 
 def test_labels_text_that_means_the_same_number_is_one_class() -> None:
-    census = Census()
+    census = ClassCoder()
     assert census.codes(np.array(["+1", "1", "-1", "1.0"])).tolist() == [0, 0, 1, 0]
     assert census.table() == ("1", "-1")
 
@@ -67,71 +67,71 @@ def fails(code: str, message: str) -> Any:
 
 def test_labels_that_cannot_be_classes_are_refused() -> None:
     with fails("E-LABEL", "all 3 rows have the label '1'"):  # S56
-        census = Census()
+        census = ClassCoder()
         census.codes(np.ones(3))
         census.table()
     with fails("E-LABEL", "looks like regression"):  # S30
-        Census().codes(np.arange(1001.0))
+        ClassCoder().codes(np.arange(1001.0))
     with fails("E-LABEL", "NaN"):
-        Census().codes(np.array([1, np.nan]))
+        ClassCoder().codes(np.array([1, np.nan]))
     with fails("E-LABEL", "stands for several whole numbers"):  # S29
-        Census().codes(np.array([1, 1e300]))
+        ClassCoder().codes(np.array([1, 1e300]))
     with fails("E-LABEL", "empty"):
-        Census().codes(np.array(["a", " "]))
+        ClassCoder().codes(np.array(["a", " "]))
     with fails("E-LABEL", "infinite"):
-        Census().codes(np.array([1, np.inf]))
+        ClassCoder().codes(np.array([1, np.inf]))
 
 
 def test_labels_that_are_missing_are_told_with_their_row() -> None:
-    census = Census()
+    census = ClassCoder()
     census.codes(np.array(["a", "b", "a"]))
     with fails("E-LABEL", "row 5 of all rows read: the label is empty"):
         census.codes(np.array(["b", " ", "a", ""]))
 
 
 def test_labels_nan_after_known_labels_is_refused() -> None:
-    census = Census()
+    census = ClassCoder()
     census.codes(np.array([1.0, 2.0]))
     with fails("E-LABEL", "NaN"):
         census.codes(np.array([1.0, np.nan]))
 
 
 def test_labels_numbers_and_text_do_not_mix() -> None:
-    census = Census()
+    census = ClassCoder()
     census.codes(np.array([1.0, 2.0]))
     with fails("E-LABEL", "others text"):
         census.codes(np.array(["a"]))
 
 
 def test_labels_one_class_against_the_rest() -> None:
-    coder = Positive("2.0")
+    coder = OneAgainstRestCoder("2.0")
     assert coder.codes(np.array([1.0, 2.0])).tolist() == [0, 1]
     assert coder.codes(np.array([3.0, 2.0])).tolist() == [0, 1]
     assert coder.table() == ("rest", "2")
-    absent = Positive("9")
+    absent = OneAgainstRestCoder("9")
     absent.codes(np.array([1.0, 2.0]))
     with fails("E-LABEL", "no row has the label '9'"):
         absent.table()
 
 
 def test_labels_are_split_at_a_threshold() -> None:
-    coder = Threshold(15)
+    coder = ThresholdCoder(15)
     assert coder.codes(np.array([14.0, 15.0, -3.0])).tolist() == [0, 1, 0]
     assert coder.table() == ("<15", ">=15")
-    one_side = Threshold(100)
+    one_side = ThresholdCoder(100)
     one_side.codes(np.array([1.0]))
     with fails("E-LABEL", "all 1 labels are <100"):
         one_side.table()
     with fails("E-LABEL", "text"):
-        Threshold(1).codes(np.array(["a"]))
+        ThresholdCoder(1).codes(np.array(["a"]))
     with fails("E-LABEL", "NaN"):
-        Threshold(1).codes(np.array([np.nan]))
+        ThresholdCoder(1).codes(np.array([np.nan]))
 
 
 def test_labels_choose_their_coder() -> None:
-    assert isinstance(label_coder(None, None), Census)
-    assert isinstance(label_coder("1", None), Positive)
-    assert isinstance(label_coder(None, 0.0), Threshold)
+    assert isinstance(label_coder(None, None), ClassCoder)
+    assert isinstance(label_coder("1", None), OneAgainstRestCoder)
+    assert isinstance(label_coder(None, 0.0), ThresholdCoder)
     with pytest.raises(UsageError):
         label_coder("1", 0.0)
 
@@ -142,7 +142,7 @@ BIG = 2**53
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.str_])
 def test_labels_whole_numbers_are_exact(dtype: Any) -> None:
     """2^53 and 2^53 + 1 are two classes; as float64 they would be one."""
-    census = Census()
+    census = ClassCoder()
     labels = np.array([BIG, BIG + 1, BIG, BIG + 2], np.uint64).astype(dtype)
     assert census.codes(labels).tolist() == [0, 1, 0, 2]
     assert census.table() == (str(BIG), str(BIG + 1), str(BIG + 2))
@@ -151,12 +151,12 @@ def test_labels_whole_numbers_are_exact(dtype: Any) -> None:
 
 def test_labels_floats_that_stand_for_several_whole_numbers_are_refused() -> None:
     with fails("E-LABEL", "several whole numbers"):
-        Census().codes(np.array([1.0, float(BIG)]))
-    assert Census().codes(np.array([1.0, BIG - 1.0])).tolist() == [0, 1]
+        ClassCoder().codes(np.array([1.0, float(BIG)]))
+    assert ClassCoder().codes(np.array([1.0, BIG - 1.0])).tolist() == [0, 1]
 
 
 def test_labels_are_equal_whatever_kind_of_number_they_are() -> None:
-    census = Census()
+    census = ClassCoder()
     assert census.codes(np.array([1.0, 2.0])).tolist() == [0, 1]
     assert census.codes(np.array([2, 3], np.int64)).tolist() == [1, 2]
     assert census.codes(np.array([3, 1], np.uint64)).tolist() == [2, 0]
@@ -182,7 +182,7 @@ def test_labels_files_with_large_whole_numbers_as_labels(tmp_path: Path, form: s
         with h5py.File(path, "w") as file:
             file["X"], file["y"] = X, y
         options = SourceOptions()
-    census = Census()
+    census = ClassCoder()
     codes = [census.codes(batch.labels).tolist() for batch in open_source([path], options).batches()]
     assert codes == [[0, 1, 0]]
     assert census.table() == (str(big), str(big + 1))

@@ -35,7 +35,7 @@ from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
-from streamsvm.store.format.labels import REST, Numbers, label_text
+from streamsvm.store.format.labels import REST, NumberCoder, label_text
 from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.manifest import JOURNAL_FILE as JOURNAL
 from streamsvm.store.format.row_ids import IdReader
@@ -209,7 +209,7 @@ class RowBatches:
 
     def _truths_of(self, labels: Array) -> Array:
         if self.model.numeric:
-            return Numbers().codes(labels)
+            return NumberCoder().codes(labels)
         threshold = (self.model.provenance.get("labels") or {}).get("threshold")
         if threshold is not None:
             return (labels >= threshold).astype(np.int32)

@@ -267,20 +267,21 @@ def choose_embedding(
         return StorageChoice(ON_THE_FLY, why, job.embedding_dtype, passes=passes)
     cost = measure_map(layout.columns, request)
     if expected is None:
-        fly = passes * rows * (cost.features + cost.gradient)
+        fly_seconds = passes * rows * (cost.features + cost.gradient)
     else:
-        fly = passes * rows * cost.factored_gradient + expected[1] * cost.features
+        fly_seconds = passes * rows * cost.factored_gradient + expected[1] * cost.features
     disk = disk_speed(Path(job.model).parent)
     nbytes = rows * m * DTYPES[job.embedding_dtype]
     cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
-    write, read = nbytes / disk["write"], max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.gradient)
-    from_disk = max(rows * cost.features, write) + passes * read
+    write_seconds = nbytes / disk["write"]
+    read_seconds = max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.gradient)
+    disk_seconds = max(rows * cost.features, write_seconds) + passes * read_seconds
     has_free_space = shutil.disk_usage(Path(job.model).parent).free > FREE_DISK_FACTOR * nbytes
-    where = DISK if from_disk < fly and has_free_space else ON_THE_FLY
-    why = f"{passes} passes take an estimated {fly:.3g} s on the fly, {from_disk:.3g} s from disk" + (
+    where = DISK if disk_seconds < fly_seconds and has_free_space else ON_THE_FLY
+    why = f"{passes} passes take an estimated {fly_seconds:.3g} s on the fly, {disk_seconds:.3g} s from disk" + (
         "" if has_free_space else "; there is not enough free disk space"
     )
-    return StorageChoice(where, why, job.embedding_dtype, fly / passes, read, write, passes)
+    return StorageChoice(where, why, job.embedding_dtype, fly_seconds / passes, read_seconds, write_seconds, passes)
 
 
 class MapCost(NamedTuple):

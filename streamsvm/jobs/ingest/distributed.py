@@ -20,7 +20,7 @@ from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.store_parts import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.store.format.labels import Census, Numbers, labels_from
+from streamsvm.store.format.labels import ClassCoder, NumberCoder, labels_of_texts
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
 from streamsvm.store.sources.files import with_rows
 from streamsvm.store.sources.source import NO_ROWS
@@ -143,7 +143,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     source = open_source([part.path], work.options)
 
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
-        coder, kind, rows = Numbers() if work.numeric else Census(), "f", 0
+        coder, kind, rows = NumberCoder() if work.numeric else ClassCoder(), "f", 0
         for batch in source.batches():
             if not len(batch.labels):
                 raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="name their column: --label")
@@ -151,7 +151,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
             writer.append(batch.X, coder.codes(batch.labels), batch.weight)
             rows += len(batch.labels)
         facts = {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
-        classes = () if isinstance(coder, Numbers) else tuple(coder.classes)
+        classes = () if isinstance(coder, NumberCoder) else tuple(coder.classes)
         return classes, source.columns or 0, facts | {"labels": list(classes), "columns": source.columns}
 
     facts = build_part(work.directory, part.number, key, sparse=source.sparse, fill=fill)
@@ -168,7 +168,7 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
 
 
 def _batches(directory: Path, facts: FileFacts) -> Iterator[Batch]:
-    labels = labels_from(facts.labels, facts.kind)
+    labels = labels_of_texts(facts.labels, facts.kind)
     for chunk in chunks_of(part_path(directory, facts.part.number), facts.key):
         numeric = chunk.codes.dtype.kind == "f"
         yield Batch(chunk.X, chunk.codes if numeric else labels[chunk.codes], chunk.weight)

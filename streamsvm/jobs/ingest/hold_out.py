@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.errors import DataError
-from streamsvm.store.write.shuffle import hashes
+from streamsvm.store.write.shuffle import hash_rows
 
 STRATUM = 100
 """Of each STRATUM consecutive rows of a class, the number held out is exactly the share (rounded)."""
@@ -47,7 +47,7 @@ class HoldOut:
         if self.stratify:
             return self._stratify(codes)
         if split is None:
-            return _is_in_lowest_share(hashes(self.seed, first_row, len(codes)), self.fraction)
+            return _is_in_lowest_share(hash_rows(self.seed, first_row, len(codes)), self.fraction)
         start = np.uint64((self.seed * 0xD1B54A32D192ED03) % 2**64)
         return _is_in_lowest_share(mix_bits((split + start + np.uint64(1)) * STEP), self.fraction)
 

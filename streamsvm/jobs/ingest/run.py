@@ -45,14 +45,14 @@ from streamsvm.store.format import manifest
 from streamsvm.store.format.arrays import FLOAT16, FLOAT32, INT8, UINT8, Encoding
 from streamsvm.store.format.labels import (
     TARGET,
-    Census,
-    Labels,
-    Numbers,
+    ClassCoder,
+    LabelCoder,
+    NumberCoder,
     add_counts,
     check_codings,
+    collect_distinct_labels,
     label_coder,
     label_type,
-    note_labels,
     similar_texts,
     type_to_record,
 )
@@ -106,7 +106,7 @@ SETTINGS_WITHOUT_CONTENT = (
 class Stores:
     """The store that is being written and, if rows are held out, the test store; counts the rows written."""
 
-    def __init__(self, job: IngestJob, opener: Opener, coder: Labels, form: StoreForm) -> None:
+    def __init__(self, job: IngestJob, opener: Opener, coder: LabelCoder, form: StoreForm) -> None:
         self.coder = coder
         """Encodes labels as class codes."""
         self.rows = self.test_rows = 0
@@ -157,7 +157,7 @@ class Stores:
             self.test_rows += int(np.count_nonzero(chosen))
         self.rows += rows
         self.counts = add_counts(self.counts, codes)
-        note_labels(batch.labels, self.labels.setdefault(file, set()))
+        collect_distinct_labels(batch.labels, self.labels.setdefault(file, set()))
 
     def _round(self, X: Rows, encoding: Encoding) -> Dense:
         """Return rows rounded to the type in which they are stored. Raises DataError E-RANGE for a number that the type
@@ -392,7 +392,7 @@ def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source,
         counts=tuple(stores.counts),
         bytes_read=sum(f.read for f in source.sources),
         seconds=stopwatch.seconds,
-        target=coder.facts() if isinstance(coder, Numbers) else None,
+        target=coder.facts() if isinstance(coder, NumberCoder) else None,
         notices=tuple(notices),
     )
 
@@ -499,16 +499,16 @@ def settings_of(job: IngestJob) -> JsonObject:
     return settings
 
 
-def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: Labels) -> JsonObject:
+def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: LabelCoder) -> JsonObject:
     """Return the facts about a source for the manifest, as plain JSON, after all of it was read.
 
     ``rejected``: number of lines that were skipped.
     """
     encoding = source.encoding()
     kind = encoding.pop("label_type", "")  # only tables have it, whose columns have types
-    if isinstance(coder, Census) and "schema" not in encoding and encoding["format"] != "svmlight":
+    if isinstance(coder, ClassCoder) and "schema" not in encoding and encoding["format"] != "svmlight":
         kind = label_type(next(iter(coder.kinds))) if len(coder.kinds) == 1 else ""
-    type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, Census) else {}
+    type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, ClassCoder) else {}
     facts = {
         "names": None if source.names is None else list(source.names),
         "index_base": encoding.get("index_base"),
@@ -611,12 +611,12 @@ def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> li
     _check_rows(stores.rows, job.expect_rows)
     if job.split_by or job.split_after:
         check_split(stores.rows, stores.test_rows, "--split-by" if job.split_by else "--split-after")
-    if not isinstance(stores.coder, Numbers):
+    if not isinstance(stores.coder, NumberCoder):
         check_codings({source.sources[file].name: found for file, found in stores.labels.items()})
     columns = source.columns
     assert columns is not None
     facts = manifest_facts(job, source, rejected, stores.coder)
-    if isinstance(stores.coder, Numbers):
+    if isinstance(stores.coder, NumberCoder):
         facts[TARGET] = stores.coder.facts()
     if stores.encoding is not None and len(stores.encoding.scale):
         facts["scale"] = stores.encoding.scale.tolist()

@@ -17,7 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
-from streamsvm.store.format.labels import Census, as_labels, label_type, type_to_record
+from streamsvm.store.format.labels import ClassCoder, as_labels, label_type, type_to_record
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.reader import DisplayedStore
 from streamsvm.store.sources.hdf5_zarr import check_chunk
@@ -184,9 +184,9 @@ class ForeignStore(DisplayedStore):
         )
 
 
-def read_codes(labels: RowArray) -> tuple[Array, Census]:
+def read_codes(labels: RowArray) -> tuple[Array, ClassCoder]:
     """Return the class codes of all rows, (n,) uint8 or int32, and their coder. Raises DataError E-LABEL."""
-    census, rows = Census(), labels.shape[0]
+    census, rows = ClassCoder(), labels.shape[0]
     all_codes: Array = np.empty(rows, np.uint8)
     for start in range(0, rows, LABEL_ROWS):
         stop = min(start + LABEL_ROWS, rows)

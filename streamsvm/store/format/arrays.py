@@ -204,6 +204,6 @@ def page_aligned(nbytes: int) -> Any:
     """Return uninitialized bytes that begin on a page boundary, because the operating system copies whole pages faster
     than parts of pages.
     """
-    spare = np.empty(nbytes + PAGE, np.uint8)
-    start = -spare.ctypes.data % PAGE
-    return spare[start : start + nbytes]
+    memory = np.empty(nbytes + PAGE, np.uint8)
+    start = -memory.ctypes.data % PAGE
+    return memory[start : start + nbytes]

@@ -1,6 +1,4 @@
-"""Labels: their canonical text, and coders, which convert them to class codes (classification) or check and summarize
-them as numbers (regression).
-"""
+"""Convert labels to their canonical text, and to class codes (classification) or checked numbers (regression)."""
 
 from __future__ import annotations
 
@@ -19,9 +17,9 @@ from streamsvm.rows import Float64, Int32
 from streamsvm.tasks import CLASSIFICATION, REGRESSION
 
 MOST_CLASSES = 1000
-"""The largest number of classes; a label column with more distinct values is refused, as it looks like regression."""
+"""The largest number of classes; a label column with more distinct values is refused, because such a column looks like regression."""
 LARGEST_LABEL = 2.0**53
-"""From this size on, a float64 may be the nearest one to several integers."""
+"""From this size on, a float64 may be the nearest float64 to several integers."""
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
@@ -108,7 +106,7 @@ def as_labels(values: Array, name: str) -> Array:
     return values.astype({"b": np.bool_, "i": np.int64, "u": np.uint64}.get(kind, np.float64), copy=False)
 
 
-def labels_from(texts: Sequence[str], kind: str) -> Array:
+def labels_of_texts(texts: Sequence[str], kind: str) -> Array:
     """Convert canonical texts of labels to an array of the numpy ``kind``, as ``as_labels`` returns them."""
     if kind in "biu":
         return np.array([int(text) for text in texts], {"b": np.bool_, "i": np.int64, "u": np.uint64}[kind])
@@ -116,7 +114,7 @@ def labels_from(texts: Sequence[str], kind: str) -> Array:
 
 
 @dataclass(slots=True)
-class Census:
+class ClassCoder:
     """A coder that numbers the classes in the order of first appearance and counts the rows of each."""
 
     classes: list[str] = field(default_factory=list)
@@ -128,8 +126,8 @@ class Census:
 
     def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32. Raises DataError E-LABEL."""
-        if not self._all_known(labels):
-            self._learn(labels)
+        if not self._are_known(labels):
+            self._add_classes(labels)
         known, codes = self._known[labels.dtype.kind]
         row_codes = codes[np.searchsorted(known, labels)]
         self.counts = add_counts(self.counts, row_codes)
@@ -149,7 +147,7 @@ class Census:
             )
         return tuple(self.classes)
 
-    def _all_known(self, labels: Array) -> bool:
+    def _are_known(self, labels: Array) -> bool:
         kind = labels.dtype.kind
         if self._known and (kind == "U") != ("U" in self._known):
             raise DataError("some files have numbers as labels, others text", code="E-LABEL", hint="use one coding")
@@ -159,19 +157,19 @@ class Census:
         places = np.minimum(np.searchsorted(known, labels), len(known) - 1)
         return bool(np.all(known[places] == labels))
 
-    def _learn(self, labels: Array) -> None:
+    def _add_classes(self, labels: Array) -> None:
         values, first = np.unique(labels, return_index=True)
         _check_values(values, sum(self.counts) + first)
         known, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
         new = ~np.isin(values, known)
         values, first = values[new], first[new]
         values = values[np.argsort(first)]
-        new_codes = np.array([self._code(value) for value in values.tolist()], np.int32)
+        new_codes = np.array([self._code_of_value(value) for value in values.tolist()], np.int32)
         known, codes = np.concatenate([known, values]), np.concatenate([codes, new_codes])
         order = np.argsort(known)
         self._known[labels.dtype.kind] = known[order], codes[order]
 
-    def _code(self, value: Any) -> int:
+    def _code_of_value(self, value: Any) -> int:
         text = label_text(value)
         if text not in self.classes:
             if len(self.classes) == MOST_CLASSES:
@@ -184,26 +182,26 @@ class Census:
 
 
 @dataclass(slots=True)
-class Positive:
+class OneAgainstRestCoder:
     """A coder of one class against all others: code 1 for the label ``positive``, 0 for the rest."""
 
     positive: str
-    _all: Census = field(default_factory=Census)
+    _class_coder: ClassCoder = field(default_factory=ClassCoder)
 
     @property
     def classes(self) -> list[str]:
         """The labels seen so far, including those that are coded as 'rest'."""
-        return self._all.classes
+        return self._class_coder.classes
 
     def codes(self, labels: Array) -> Int32:
         """Return the code of each label, (n,) int32 of 0 and 1. Raises DataError E-LABEL."""
-        codes = self._all.codes(labels)
-        is_positive = np.array([text == label_text(self.positive) for text in self._all.classes], np.int32)
+        codes = self._class_coder.codes(labels)
+        is_positive = np.array([text == label_text(self.positive) for text in self._class_coder.classes], np.int32)
         return is_positive[codes]
 
     def table(self) -> tuple[str, ...]:
         """Return ('rest', positive). Raises DataError E-LABEL when one of the two sides is empty."""
-        labels = self._all.table()
+        labels = self._class_coder.table()
         if label_text(self.positive) not in labels:
             raise DataError(
                 f"no row has the label {quote(self.positive)}", code="E-LABEL", hint=f"labels: {_list_some(labels)}"
@@ -212,7 +210,7 @@ class Positive:
 
 
 @dataclass(slots=True)
-class Threshold:
+class ThresholdCoder:
     """A coder that splits numbers into two classes: code 1 from ``threshold`` on, 0 below."""
 
     threshold: float
@@ -242,7 +240,7 @@ class Threshold:
 
 
 @dataclass(slots=True)
-class Numbers:
+class NumberCoder:
     """A coder for regression: its codes are the numbers themselves, float64."""
 
     rows: int = 0
@@ -299,10 +297,10 @@ class Numbers:
         self.least, self.most = min(self.least, float(numbers.min())), max(self.most, float(numbers.max()))
 
 
-Labels = Census | Positive | Threshold | Numbers
+LabelCoder = ClassCoder | OneAgainstRestCoder | ThresholdCoder | NumberCoder
 
 
-def label_coder(positive: str | None, threshold: float | None, task: str = CLASSIFICATION) -> Labels:
+def label_coder(positive: str | None, threshold: float | None, task: str = CLASSIFICATION) -> LabelCoder:
     """Return the coder of labels that the user asked for. Raises UsageError."""
     if task == REGRESSION:
         if positive is not None or threshold is not None:
@@ -310,12 +308,12 @@ def label_coder(positive: str | None, threshold: float | None, task: str = CLASS
             raise UsageError(
                 f"{option} makes classes, --task regression keeps numbers", hint="leave out one of the two"
             )
-        return Numbers()
+        return NumberCoder()
     if positive is not None and threshold is not None:
         raise UsageError("--positive and --label-threshold exclude each other")
     if positive is not None:
-        return Positive(positive)
-    return Census() if threshold is None else Threshold(threshold)
+        return OneAgainstRestCoder(positive)
+    return ClassCoder() if threshold is None else ThresholdCoder(threshold)
 
 
 def add_counts(counts: Sequence[int], codes: Array) -> list[int]:
@@ -331,14 +329,14 @@ def class_counts(codes: Array, classes: int = 1) -> list[int]:
 
 
 def similar_texts(texts: Iterable[str]) -> list[str]:
-    """Return the texts that differ from another one only by case or blanks; similar ones are adjacent."""
+    """Return the texts that differ from another text only by case or blanks; similar texts are adjacent."""
     groups: dict[str, list[str]] = defaultdict(list)
     for text in texts:
         groups[" ".join(text.casefold().split())].append(text)
     return [text for group in groups.values() if len(group) > 1 for text in group]
 
 
-def note_labels(labels: Array, distinct: set[str]) -> None:
+def collect_distinct_labels(labels: Array, distinct: set[str]) -> None:
     """Add up to three distinct labels of one batch to ``distinct``, unless it has more than two already."""
     if len(distinct) <= 2:
         others = labels[labels[0] != labels]
@@ -346,13 +344,15 @@ def note_labels(labels: Array, distinct: set[str]) -> None:
 
 
 def check_codings(files: Mapping[str, set[str]]) -> None:
-    """Raise DataError E-LABEL for files that code two classes differently; ``files``: the labels of each file."""
+    """Raise DataError E-LABEL if two files code two classes differently. ``files``: the labels of each file."""
     coded = {name: labels for name, labels in files.items() if labels in BINARY_CODINGS}
     for name, labels in coded.items():
         first = next(iter(coded))
         if labels != coded[first]:
-            here, there = (f"{{{', '.join(sorted(texts, key=float))}}}" for texts in (labels, coded[first]))
-            message = f"{name} has the labels {here}, {first} has {there}"
+            labels_here, labels_there = (
+                f"{{{', '.join(sorted(texts, key=float))}}}" for texts in (labels, coded[first])
+            )
+            message = f"{name} has the labels {labels_here}, {first} has {labels_there}"
             raise DataError(message, code="E-LABEL", hint="number the classes alike, or join files of one table first")
 
 

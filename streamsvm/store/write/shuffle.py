@@ -1,4 +1,4 @@
-"""An exact shuffle of more rows than memory holds: sorted runs in a scratch file, merged bucket by bucket.
+"""Shuffle more rows than fit in memory: write sorted runs to a scratch file, and merge them bucket by bucket.
 
 Rows are put into the order of a hash of the seed and the row number. ``append`` collects rows, sorts them by their hash
 and writes them as a run. ``drain`` reads one bucket, a range of hashes, from every run, sorts its rows and yields them.
@@ -24,14 +24,14 @@ from streamsvm.store.write.writer import StoreWriter
 from streamsvm.types import Chunk
 
 RUN_BYTES = 16 << 20
-"""Bytes of rows that are collected for a run; a bucket has about as many."""
+"""Bytes of rows that are collected for a run; a bucket has about as many bytes."""
 SHUFFLE_BYTES = 6 * RUN_BYTES
-"""The most bytes a shuffle holds: a run or a bucket, in parts, joined and sorted."""
+"""The largest number of bytes in memory: a run or a bucket in parts, its joined copy and its sorted copy."""
 HASH_RANGES = 1024
-"""The number of ranges of hashes by which a run is indexed; a bucket consists of consecutive ones."""
+"""The number of ranges of hashes by which a run is indexed; a bucket consists of consecutive ranges."""
 SHIFT = np.uint64(54)
 """The bits by which a hash is shifted to get the number of its range: 64 - log2(HASH_RANGES)."""
-SALT = 1 << 32
+SEED_OFFSET = 1 << 32
 """Added to the seed, so that these hashes differ from those that choose the rows held out."""
 COUNTS = {"data": "lengths", "indices": "lengths", "text": "letters"}
 """The arrays with several numbers per row (CSR entries, UTF-8 bytes of ids), and the array that counts them per row."""
@@ -40,15 +40,15 @@ COUNTS = {"data": "lengths", "indices": "lengths", "text": "letters"}
 class _Run(NamedTuple):
     """The index of a run in the scratch file."""
 
-    begins: dict[str, int]
+    offsets: dict[str, int]
     """The byte offset of each array."""
     rows: NDArray[np.int64]
     """The first row of each range of hashes, and the number of rows (HASH_RANGES + 1,)."""
-    firsts: dict[str, NDArray[np.int64]]
+    first_items: dict[str, NDArray[np.int64]]
     """The first number of each range of hashes in the arrays of ``COUNTS``, by counting array."""
 
 
-def hashes(seed: int, start: int, count: int) -> NDArray[np.uint64]:
+def hash_rows(seed: int, start: int, count: int) -> NDArray[np.uint64]:
     """Return splitmix64 of seed and row number for rows [start, start + count), uint64 (count,).
 
     For one seed, no two rows have the same hash.
@@ -73,7 +73,7 @@ class ShufflingWriter:
         self._spool.append(X, codes, weight, ids)
 
     def commit(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
-        """Write all rows in their new order, then the manifest. Raises StorageError, DataError."""
+        """Write all rows in their shuffled order, then the manifest. Raises StorageError, DataError."""
         if self._spool is not None:
             for chunk, ids in self._spool.drain():
                 self._writer.append(chunk.X, chunk.codes, chunk.weight, ids)
@@ -100,7 +100,7 @@ class ShufflingWriter:
 
 
 class Spool:
-    """Shuffles rows by way of a scratch file: ``append`` all rows, then ``drain``.
+    """Shuffles rows with a scratch file: call ``append`` for all rows, then ``drain``.
 
     The file is unlinked at once, so that it disappears with the process.
     """
@@ -141,28 +141,28 @@ class Spool:
     def _write_run(self) -> None:
         parts, self._pending, self._pending_bytes = self._pending, [], 0
         arrays = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        arrays["hash"] = hashes(self._seed + SALT, self._rows, len(arrays["codes"]))
+        arrays["hash"] = hash_rows(self._seed + SEED_OFFSET, self._rows, len(arrays["codes"]))
         arrays = _sort_by_hash(arrays)
         self._rows += len(arrays["codes"])
-        begins = {}
+        offsets = {}
         for name, values in arrays.items():
-            begins[name] = self._size
+            offsets[name] = self._size
             self._types[name] = values.dtype, int(np.prod(values.shape[1:], dtype=int))
             durable.write_at(self._descriptor, np.ascontiguousarray(values).view(np.uint8), self._size, self._path)
             self._size += values.nbytes
         ranges = (arrays["hash"] >> SHIFT).astype(np.int64)
         rows = np.searchsorted(ranges, np.arange(HASH_RANGES + 1))
         counts = {name: arrays[name] for name in {*COUNTS.values()} & arrays.keys()}
-        firsts = {name: np.concatenate([[0], np.cumsum(count)])[rows] for name, count in counts.items()}
-        self._runs.append(_Run(begins, rows, firsts))
+        first_items = {name: np.concatenate([[0], np.cumsum(count)])[rows] for name, count in counts.items()}
+        self._runs.append(_Run(offsets, rows, first_items))
 
     def _read(self, run: _Run, low: int, high: int) -> dict[str, Array]:
         """Return the arrays of the rows of a run whose hashes are in the ranges [low, high)."""
         arrays = {}
-        for name, begin in run.begins.items():
-            (dtype, width), bounds = self._types[name], run.firsts[COUNTS[name]] if name in COUNTS else run.rows
+        for name, array_offset in run.offsets.items():
+            (dtype, width), bounds = self._types[name], run.first_items[COUNTS[name]] if name in COUNTS else run.rows
             values = np.empty(int(bounds[high] - bounds[low]) * width, dtype)
-            offset = begin + int(bounds[low]) * width * dtype.itemsize
+            offset = array_offset + int(bounds[low]) * width * dtype.itemsize
             durable.read_at(self._descriptor, values.view(np.uint8), offset, self._path)
             arrays[name] = values.reshape(-1, width) if name == "values" else values
         return arrays
