@@ -180,7 +180,7 @@ class NewtonState:
     hessian: Total[Float64 | None] = None
     """X' diag(second_derivatives) X (columns + 1, columns + 1) of the blocks visited so far; None before the first
     block."""
-    best_gradient: DriverOnly[Float64 | None] = None
+    best_gradient: Float64 | None = None
     """(columns + 1,) the gradient of P at ``best``, for a loss without kinks; None: the gradient is not known."""
 
     def record_dual(self, dual: float) -> None:
