@@ -62,8 +62,8 @@ FITS: list[tuple[str, dict[str, Any], str]] = [
     ("two", {"validation": "README.md"}, "README.md does not exist"),
     # one class
     ("two", ONE | {"C": 1.0}, "both nu and C"),
-    ("two", ONE | HELD_OUT, "no error on rows held out"),
-    ("two", ONE | {"calibrate": "sigmoid"}, "no probabilities"),
+    ("two", ONE | HELD_OUT, "one-class fits do not use labels, so that held-out rows have"),
+    ("two", ONE | {"calibrate": "sigmoid"}, "cannot be calibrated as probabilities"),
     ("two", ONE | {"class_weight": "balanced"}, "one class"),
     # several classes
     ("three", PAIRS | {"calibrate": "sigmoid"}, "'calibrate' cannot be combined with multi_class='ovo'"),
