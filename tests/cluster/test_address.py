@@ -65,14 +65,14 @@ def test_cluster_address_ends_with_the_port(end: str) -> None:
 
 @pytest.mark.parametrize("text", ["tcp://me:secret@127.0.0.1:8786", "tls://me@host:8786", "http://me:secret@host/"])
 def test_cluster_address_password_is_no_part_of_it_and_is_not_repeated(text: str) -> None:
-    with pytest.raises(UsageError, match="no password") as refused:
+    with pytest.raises(UsageError, match="must not contain a user name or a password") as refused:
         parse_address(text)
     assert "secret" not in str(refused.value)
 
 
 @pytest.mark.parametrize("text", ["local:1000000", f"local:{10**30}"])
 def test_cluster_address_more_workers_than_the_machine_can_have(text: str) -> None:
-    with pytest.raises(UsageError, match="asks for more than") as refused:
+    with pytest.raises(UsageError, match="asks for too many workers") as refused:
         parse_address(text)
     assert parse_address(refused.value.hint.split()[-1]).workers
 
