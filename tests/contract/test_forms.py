@@ -50,7 +50,7 @@ REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
     ],
     "liblinear": [(KERNELS, "has no kernels"), (PAIRS, "votes of a one-vs-one model")],
     "libsvm": [],
-    "estimator": [(("one class, margin",), "unexpected keyword argument 'C'")],
+    "estimator": [(("one class, margin",), "has no parameter 'C'")],
 }
 """By face: forms that it refuses, and what it says."""
 

@@ -37,6 +37,7 @@ from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.one_class import FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
+from streamsvm.solvers.softmax import Softmax
 from streamsvm.types import Regularizer
 from tools.fuzz import optima_peers as peers
 from tools.fuzz.optima_peers import Drawn
@@ -80,6 +81,11 @@ def of_all_classes() -> list[Pair]:
     """Solvers that tell all classes apart in one problem, and the losses they do it with."""
     able = [(name, form) for name, solver in made() if (form := Multinomial(3).adapt(solver)) is not None]
     return [(name, loss) for name, solver in able for loss in LOSSES if solver.losses.refusal(LOSSES[loss]()) is None]
+
+
+def of_softmax() -> list[Pair]:
+    """Solvers of softmax regression. Its loss is the logistic one."""
+    return [(name, "logistic") for name, solver in made() if Softmax(3).adapt(solver) is not None]
 
 
 def of_one_class(kernel: bool) -> list[Pair]:
@@ -162,6 +168,9 @@ TASKS = {
     "all classes": Task(
         of_all_classes, peers.draw_some_classes, settings(plain, {"multi_class": "crammer_singer"}), peers.together
     ),
+    "softmax": Task(
+        of_softmax, peers.draw_some_classes, settings(plain, {"multi_class": "softmax"}), peers.softmax_classes
+    ),
     "numbers": Task(partial(pairs, True, False), peers.draw_numbers, number, peers.linear_numbers),
     "numbers, rbf": Task(
         partial(pairs, True, True, True), peers.draw_numbers, settings(number, RBF), peers.kernel_numbers
@@ -194,7 +203,7 @@ TASKS = {
     "l1 ball": Task(of_ball, peers.draw_ball, in_ball, lambda given, _: peers.ball(given)),
 }  # fmt: skip
 FORMS: dict[type, str] = {
-    OneAgainstRest: "rests", OneVsOne: "pairs", Multinomial: "all classes", Regression: "numbers", OneClass: "one class",
+    OneAgainstRest: "rests", OneVsOne: "pairs", Multinomial: "all classes", Softmax: "softmax", Regression: "numbers", OneClass: "one class",
     Regularizer: "classes", ElasticNet: "elastic net", L1Ball: "l1 ball", FreeOffset: "one class, nu",
     NuMargin: "classes, nu",
 }  # fmt: skip

@@ -375,6 +375,21 @@ def together(given: Drawn, loss: str) -> list[float]:
     return [float(0.5 * v @ v + lines.cost @ e)]
 
 
+def softmax_classes(given: Drawn, loss: str) -> list[float]:
+    """Softmax regression, by scikit-learn's Newton method. ``loss`` is the logistic one."""
+    del loss
+    from sklearn.linear_model import LogisticRegression
+
+    given = given.seen
+    Z, _ = features(given, kernel=False)
+    machine = LogisticRegression(solver="newton-cg", C=given.C, tol=1e-10, max_iter=10_000, fit_intercept=False)
+    W = machine.fit(Z, given.y, sample_weight=given.s).coef_
+    scores = Z @ W.T
+    top = scores.max(axis=1)
+    losses = top + np.log(np.exp(scores - top[:, None]).sum(axis=1)) - scores[np.arange(len(Z)), given.y]
+    return [float(0.5 * np.sum(W * W) + given.C * given.s @ losses)]
+
+
 def linear_numbers(given: Drawn, loss: str) -> list[float]:
     """By LIBLINEAR, the normal equations of least squares, or, of quantiles, ``least``."""
     given = given.seen
