@@ -202,8 +202,10 @@ def test_matrix_of_faults_is_refused_with_row_column_and_code(name: str, tmp_pat
                     "report": "none",
                 }
                 sv.fit(table, tmp_path / "f.ssvm", overwrite=True, **SMALL, **strict)
-            elif command == "predict":
+            elif command == "predict" and source in FILES:
                 sv.predict(model, table, tmp_path / "p.csv", overwrite=True)
+            elif command == "predict":
+                sv.load_model(model).predict(table)
             else:
                 sv.evaluate(model, table, label="y")
         except DataError as error:
