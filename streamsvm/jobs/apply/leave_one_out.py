@@ -1,9 +1,12 @@
 """Bound the leave-one-out error of a linear model on the store it was trained on (evaluate --leave-one-out).
 
-For every row the exact optimum without that row is enclosed (``streamsvm.enclosure.LeaveOneOut``), so that the error of predicting each row by a model
-that has never seen it lies between two numbers, without a single refit. Readings of the store: the gradient and the Hessian at the weights of the model, and again after each Newton step that brings
-them near the optimum, which the intervals become narrow by; the size of the steps, matrices, a check, and the intervals. The model may be any linear one
-of a loss without kinks, wherever its fit ended.
+For every row the exact optimum without that row is enclosed (``streamsvm.enclosure.LeaveOneOut``). So the error of
+predicting each row by a model that has never seen it lies between two numbers, without a single refit.
+
+The store is read once for the gradient and the Hessian at the weights of the model, and once more after each Newton step;
+these steps bring the weights near the optimum, where the intervals are narrow. Five more readings give the size of the
+steps, the matrices for a first and a second guess, a check of the steps, and the intervals. The model may be any linear
+one with a loss without kinks, wherever its fit ended.
 """
 
 from __future__ import annotations
@@ -109,7 +112,7 @@ def find_problems(model: Model, data: tuple[str, ...]) -> TrainedProblems:
     """Return the problems that a model solves on the store it was trained on. Raises UsageError for another store, or a model that has no bounds."""
     from streamsvm.jobs.fit.options import FitJob
     from streamsvm.jobs.fit.plan import choose_features
-    from streamsvm.jobs.fit.problems import build_problems
+    from streamsvm.jobs.fit.problems import build_problems, to_solver_weights
 
     settings, trained = model.provenance.get("settings"), model.provenance.get("store")
     if settings is None or trained is None or not model.certificates:
@@ -155,17 +158,8 @@ def find_problems(model: Model, data: tuple[str, ...]) -> TrainedProblems:
         )
     features = choose_features(job, store)
     order = [0] if len(problems) == 1 else sorted(range(len(problems)), key=lambda k: sort_key(names[k]))
-    weights = [_unfold(features, problems[k], model.weights[order.index(k)]) for k in range(len(problems))]
+    weights = [to_solver_weights(model.weights[order.index(k)], features, "the model") for k in range(len(problems))]
     return TrainedProblems(store, problems, features, weights)
-
-
-def _unfold(features: Raw | Standardized, problem: Problem, row: Float64) -> Float64:
-    """Return the weights of a problem (d + 1,) from a row of a model's weights, to rounding: they need not be the very ones."""
-    raw, constant = row[:-1], float(row[-1])
-    if isinstance(features, Standardized):
-        constant += float(raw @ features.shift.astype(np.float64))
-        raw = raw / features.scale.astype(np.float64)
-    return np.append(raw, constant / problem.bias if problem.bias else 0.0)
 
 
 def leave_one_out_term(model: Model, threads: int) -> Term:
