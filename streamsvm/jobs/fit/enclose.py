@@ -1,9 +1,11 @@
 """Enclose the optima of a finished fit, so that its model can prove answers (--certify).
 
-The mathematics is in ``streamsvm.enclosure``. **labels**: the gradient comes from the last evaluation of the fit, and H_lo from some
-rows, which are read again in a few chunks; in more of them if these prove too little, since H_lo of a small part of very many rows is a weak bound. A solver that does not know the gradient (dual coordinate descent, a loss with a kink) leaves the
-ball of its gap. **full**: the gradient, H_lo and H_hi of all rows, in three readings. Where
-the lemma does not apply, because w is too far from the optimum, a ball remains.
+The mathematics is in ``streamsvm.enclosure``. **labels**: the gradient comes from the last evaluation of the fit, and H_lo
+from a sample of rows, for which a few chunks are read again. If that sample proves too little, because it is a small part
+of very many rows, a larger sample takes its place. If the solver does not know the gradient (dual coordinate descent, a
+loss with a kink), the enclosure is the ball of the gap. **full**: the gradient, H_lo and H_hi of all rows come from three
+readings. If w is too far from the optimum for the lemma, they are repeated after a Newton step, at most
+``MOST_ATTEMPTS`` times in all; then a ball remains.
 
 The chunks of the sample, their rows, and the order of sums are decided by the layout of the store alone, so that threads and
 workers change nothing.
@@ -55,7 +57,7 @@ from streamsvm.types import AnySolver, Block, FeatureMap, Problem, Store, Term, 
 SAMPLE_CHUNKS, SAMPLE_ROWS = 4, 10_000
 """Chunks that are read again for the rows of a sample, and rows of it, at most."""
 CHUNKS_A_SAMPLE, ENOUGH_PROVED = 16, 0.995
-"""If that sample proves a smaller share of its own labels, the rows of every so many-th chunk take its place."""
+"""If that sample proves a smaller share of its own labels, a sample of one chunk in ``CHUNKS_A_SAMPLE`` takes its place."""
 SAMPLE_BYTES = 48 << 20
 """Bytes of the rows of a sample, at most."""
 MOST_ATTEMPTS = 3

@@ -241,7 +241,8 @@ class FitJob(
         str | None,
         Option(
             "Keep in the model what proves answers: which labels, decision values and coefficients more training could change. labels: from "
-            "the last pass and a few rows. full: from three readings more, for losses without kinks; far narrower intervals. For linear models.",
+            "the last pass and a sample of rows. full: from three more passes, or up to nine if the fit ended far from the optimum, for "
+            "losses without kinks; far narrower intervals. For linear models.",
             "model",
             choices=(NO_ENCLOSURE, LABELS, FULL),
         ),

@@ -1,4 +1,4 @@
-"""Columns of vectors: each value is a list of as many numbers, such as the embedding of a text or of an image.
+"""Columns of vectors: each value is a list of numbers, all of one length, such as the embedding of a text or an image.
 
 A vector is a value like any other: it may be missing as a whole. A vector that is too short or too long, or in which a
 number is missing or not finite, is an error that names the row, because nothing could be put in its place.
