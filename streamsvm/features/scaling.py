@@ -182,10 +182,13 @@ def typical_reach(map_: Raw | Standardized, store: Store) -> Reach:
 
 
 def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, Float64]:
-    """Return the root mean square of each column and of the constant feature (d + 1,) over the mapped rows of a store.
+    """Return an upper bound of the root mean square of each column and of the constant feature (d + 1,) over the mapped
+    rows of a store.
 
-    If rows have weights, return the largest absolute values instead. The second array contains the same numbers for the
-    columns that the map shifts or scales in float32, else 0.
+    The bound is exact where the statistics are those of its rows. For some chunks of a store, whose statistics are those
+    of all chunks, the sum of squares over these rows is at most that over all rows; ``layout.share`` is the fraction
+    of the rows. If rows have weights, return the largest absolute values instead. The second array contains the same
+    numbers for the columns that the map shifts or scales in float32, else 0.
     """
     statistics = store.statistics()
     shift, scale = np.zeros_like(statistics.mean), np.ones_like(statistics.mean)
@@ -194,7 +197,8 @@ def column_sizes(map_: FeatureMap, store: Store, bias: float) -> tuple[Float64, 
     if store.layout.weighted:
         sizes = np.maximum(np.abs(statistics.minimum - shift), np.abs(statistics.maximum - shift)) * scale
     else:
-        sizes = np.sqrt(np.square(statistics.mean - shift) + statistics.M2 / store.layout.rows) * scale
+        variance = statistics.M2 / store.layout.rows
+        sizes = np.sqrt((np.square(statistics.mean - shift) + variance) / store.layout.share) * scale
     changed = (shift != 0.0) | (scale != 1.0)
     return np.append(sizes, abs(bias)), np.append(np.where(changed, sizes, 0.0), 0.0)
 

@@ -299,7 +299,9 @@ class Section(_ChunkSelection):
         self.digest = store.digest
         layout = store.layout if counts is None else replace(store.layout, counts=counts)
         nonzeros = None if layout.nonzeros is None else tuple(layout.nonzeros[c] for c in chunks)
-        self.layout = replace(layout, chunks=tuple(layout.chunks[c] for c in chunks), nonzeros=nonzeros)
+        rows = tuple(layout.chunks[c] for c in chunks)
+        share = layout.share * sum(rows) / layout.rows
+        self.layout = replace(layout, chunks=rows, nonzeros=nonzeros, share=share)
 
     @property
     def selection(self) -> tuple[int, ...]:
@@ -308,8 +310,9 @@ class Section(_ChunkSelection):
         return self._chunks if inner is None else tuple(inner[chunk] for chunk in self._chunks)
 
     def statistics(self) -> Statistics:
-        """Return the column statistics over all rows of the whole store."""
-        return self._store.statistics()
+        """Return the mean, variance and range of the columns over all rows of the whole store."""
+        whole = self._store.statistics()
+        return whole._replace(M2=whole.M2 * (self.layout.rows / self._store.layout.rows))
 
 
 class SelectedRows(_ChunkSelection):
@@ -334,6 +337,7 @@ class SelectedRows(_ChunkSelection):
             chunks=tuple(int(part.sum()) for part in self._parts),
             nonzeros=None if layout.nonzeros is None else tuple(layout.nonzeros[k] for k in self._chunks),
             counts=tuple(class_counts(codes[chosen], len(layout.classes))),
+            share=1.0,
         )
         self.digest = hashlib.sha256(store.digest.encode() + np.packbits(chosen).tobytes()).hexdigest()
 

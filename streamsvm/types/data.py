@@ -61,6 +61,9 @@ class Layout:
     """The type of the numbers of dense rows on disk; in memory all are float32."""
     kept_bytes: int = 0
     """Average bytes that a solver keeps of a row until its features are formed; 0: the bytes of its entries."""
+    share: float = 1.0
+    """Rows of the store per row of its column statistics; below 1 for some chunks of a store, whose statistics are those
+    of all of its chunks."""
 
     @property
     def numeric(self) -> bool:

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from streamsvm import model as models
-from streamsvm.features.scaling import Raw, Standardized, center, fit_standardization
+from streamsvm.features.scaling import Raw, Standardized, center, choose_scaling, column_sizes, fit_standardization
 from streamsvm.jobs.embed.plan import build_kernel
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import CSR, Dense
 from streamsvm.store import create, open_store
+from streamsvm.store.views import MemoryStore, Section
 from tests.arrays import csr_of
 from tests.solvers.kernel_problems import noisy_rows
 
@@ -122,3 +123,28 @@ def test_centering_sparse_row_without_the_entry_is_predicted_as_one_with_a_zero(
     seen = asked.astype(np.float64) - model.expansion.shift.astype(np.float64)
     expected = rbf(seen, points, 1e-8) @ model.weights[0, :-1] + model.weights[0, -1]
     np.testing.assert_allclose(model.decision(csr_of(asked))[:, 0], expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "rows", [np.random.default_rng(3).normal(size=(60, 3)), np.eye(60, 3)], ids=["dense", "sparse"]
+)
+def test_scaling_of_some_chunks_is_that_of_the_whole_store_and_its_bound_holds_for_their_rows(rows: Any) -> None:
+    rows = rows.astype(np.float32)
+    rows[40:] += 5.0 * (rows[40:] != 0)
+    store = MemoryStore()
+    for part in np.split(rows, 3):
+        store.append(csr_of(part) if rows[0, 1] == 0 else Dense(part), np.zeros(20, np.int32))
+        store.end_chunk()
+    store.commit(("a", "b"), 3)
+    whole = choose_scaling(store, standardize=True, bias=1.0)
+    for chunks in ([2], [0, 1]):
+        section = Section(Section(store, chunks), range(len(chunks)))
+        scaling = choose_scaling(section, standardize=True, bias=1.0)
+        assert isinstance(whole, Standardized)
+        assert isinstance(scaling, Standardized)
+        np.testing.assert_allclose(scaling.scale, whole.scale, rtol=1e-6)
+        seen = np.concatenate([rows[20 * c : 20 * c + 20] for c in chunks]).astype(np.float64)
+        for map_, mapped in ((Raw(1.0), seen), (scaling, (seen - scaling.shift) * scaling.scale)):
+            sizes = column_sizes(map_, section, 1.0)[0][:3]
+            assert (sizes >= (1 - 1e-12) * np.sqrt(np.square(mapped).mean(0))).all()
+    assert column_sizes(Raw(1.0), store, 1.0)[0][:3] == pytest.approx(np.sqrt(np.square(rows.astype(float)).mean(0)))
