@@ -46,5 +46,5 @@ Handle: TypeAlias = Any
 Examples are the buffers of a store and the progress of its writer, whose types depend on the format of the store.
 """
 
-ByName: TypeAlias = dict[str, Any]
+ValuesByName: TypeAlias = dict[str, Any]
 """Values by the name of a field, option or argument, which determines the type of the value."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.api.inputs import (
     Action,
     convert_value,
@@ -393,7 +393,7 @@ def _describe_field(field: Field, step: str) -> tuple[str, str]:
     return to_python(text, step), to_python(field.default_text(), step)
 
 
-def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ByName:
+def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ValuesByName:
     """Return converted values by field name, without values that are None, for which the declared default holds.
 
     An option can be named as on the command line, with underscores, or like its field. ``called``: the name of the function, for
@@ -401,7 +401,7 @@ def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out:
     """
     fields = [field for field in STEPS[step].fields if field.name not in leave_out]
     names = {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
-    values: ByName = {}
+    values: ValuesByName = {}
     for name, value in given.items():
         field = names.get(name)
         if field is None:

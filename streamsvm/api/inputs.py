@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.api.wording import explain_interruption, format_call
 from streamsvm.config.options import Field, OptionValue
 from streamsvm.config.options import parse_toml as from_toml
@@ -34,7 +34,7 @@ Action = Callable[[Any, Report], JobResult]
 
 
 @contextmanager
-def place_ingest_rows(given: ByName) -> Iterator[tuple[ByName, Action | None]]:
+def place_ingest_rows(given: ValuesByName) -> Iterator[tuple[ValuesByName, Action | None]]:
     """Provide the options of ``ingest`` for rows in memory, and the function that ingests these rows; None for files.
 
     Raises UsageError for labels or weights that are passed with files.
@@ -119,7 +119,7 @@ def model_options(step: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def place_models(given: ByName, options: tuple[str, ...]) -> Iterator[ByName]:
+def place_models(given: ValuesByName, options: tuple[str, ...]) -> Iterator[ValuesByName]:
     """Provide the options with paths in place of models, results of fits and estimators. Raises UsageError for other objects."""
     objects = {name: given[name] for name in options if not isinstance(given.get(name), str | PathLike | None)}
     if not objects:
@@ -175,7 +175,7 @@ OUTPUTS = {"fit": "model", "tune": "out"}
 
 
 @contextmanager
-def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Action | None]]:
+def place_training_rows(step: str, given: ValuesByName) -> Iterator[tuple[ValuesByName, Action | None]]:
     """Provide the options of a fit or a search, and for rows in memory the function that stores them and trains.
 
     Rows are written to a temporary folder, and so is an output that the caller did not name. Raises UsageError.
@@ -210,7 +210,7 @@ def place_training_rows(step: str, given: ByName) -> Iterator[tuple[ByName, Acti
         yield given, partial(_train_on_rows, step, (X, y, weight))
 
 
-def _name_columns(path: Path, y: Any, weight: Any) -> ByName:
+def _name_columns(path: Path, y: Any, weight: Any) -> ValuesByName:
     """Return the options label and weight from the names of columns that were passed as labels and weights of files.
 
     Raises UsageError for arrays, and for a store, which has its labels and weights.
@@ -246,7 +246,7 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
 
 
 @contextmanager
-def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator[tuple[ByName, None]]:
+def place_evaluation_rows(ingest: Callable[..., Any], given: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
     """Provide the options of an evaluation with files in place of rows in memory.
 
     A table is read with the schema of the model; an array becomes a store. Raises UsageError, and what ``ingest`` raises.
@@ -266,7 +266,7 @@ def place_evaluation_rows(ingest: Callable[..., Any], given: ByName) -> Iterator
             raise
 
 
-def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ByName:
+def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ValuesByName:
     """Write rows in memory to files; return the option ``data``, and ``label`` if the labels are a column."""
     from streamsvm.jobs.ingest.frames_and_arrays import column_of
     from streamsvm.model import load

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamsvm.aliases import ByName, JsonObject
+from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.cli.help import (
     COMMON_OPTIONS,
     CommandWithExamples,
@@ -137,7 +137,7 @@ def _make_job_options(step: JobStep) -> list[click.Parameter]:
     return [set_option, *make_help_options(tables), *options]
 
 
-def build_job(name: str, options: ByName, config: Path | None, settings: Sequence[str]) -> Any:
+def build_job(name: str, options: ValuesByName, config: Path | None, settings: Sequence[str]) -> Any:
     """Return the job of a command line: options override the values of the job file ``config``, and --set overrides both.
 
     Raises UsageError, ConfigError and what reading the file raises.
@@ -351,7 +351,7 @@ def run_file(
         execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], alone=False)
 
 
-def make_report_step(steps: list[tuple[str, ByName]], out: Path) -> ByName:
+def make_report_step(steps: list[tuple[str, ValuesByName]], out: Path) -> ValuesByName:
     """Return the values of a step ``report`` that draws the page of all fits and searches of a file. Raises UsageError if there are none."""
     runs = [
         str(values[key]) for name, values in steps if (key := RUN_PATH_FIELD.get(name)) is not None and key in values

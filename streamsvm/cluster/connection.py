@@ -29,7 +29,7 @@ from distributed import Client, LocalCluster, get_client, rejoin, secede
 from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.cluster.dask_executor import PATIENCE, DaskExecutor, LocalExecutor
 from streamsvm.errors import ClusterError, DataError, MissingError, SecurityError, UsageError, quote
 from streamsvm.input_files import is_file, read_whole
@@ -268,7 +268,7 @@ def _start_local_cluster(workers: int, memory: int) -> Iterator[Client]:
     therefore accept only connections with the certificate of this run. There are no dashboards and no pages about the
     workers.
     """
-    settings: ByName = {
+    settings: ValuesByName = {
         "distributed.scheduler.worker-ttl": SILENT_SECONDS,
         "distributed.worker.memory.spill": False,
         "distributed.worker.memory.target": False,

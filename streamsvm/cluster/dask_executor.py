@@ -67,12 +67,12 @@ class WorkerWatch:
             return
         self._last_check = now
         if self._client.status in CLOSED_STATES:
-            raise lost_scheduler_error(self._client)
+            raise error_of_lost_scheduler(self._client)
         try:
             workers = list_workers(self._client)
         except (OSError, TimeoutError, CancelledError) as error:
             if time.monotonic() - self._last_answer > min(LOST_SECONDS, self._patience):
-                raise lost_scheduler_error(self._client) from error
+                raise error_of_lost_scheduler(self._client) from error
             return
         self._last_answer = time.monotonic()
         if any(self._is_alive(worker) for worker in workers.values()):
@@ -90,7 +90,7 @@ class WorkerWatch:
         return has_heartbeat and worker.get("status", "running") == "running"
 
 
-def lost_scheduler_error(client: Client) -> ClusterError:
+def error_of_lost_scheduler(client: Client) -> ClusterError:
     """Return the error for a scheduler that is lost."""
     where = client.scheduler.address if client.scheduler else "the scheduler"
     return ClusterError(f"the scheduler at {where} is gone", hint="start it and run the same command again")
@@ -129,7 +129,7 @@ def explain_error(
         hint = "give the workers more memory, or the job less: --memory"
         return ClusterError(f"task {name} ran out of memory{needs}", code="E-WORKER", hint=hint)
     if isinstance(error, CancelledError) and not isinstance(error, StreamSVMError):
-        return lost_scheduler_error(client)
+        return error_of_lost_scheduler(client)
     return error
 
 
@@ -218,7 +218,7 @@ class DaskExecutor:
         except TimeoutError as error:
             raise no_workers_error(self._patience, 0) from error
         except OSError as error:
-            raise lost_scheduler_error(self.client) from error
+            raise error_of_lost_scheduler(self.client) from error
 
     @property
     def threads(self) -> int:
@@ -317,7 +317,7 @@ class DaskExecutor:
         try:
             return list_workers(self.client, LOST_SECONDS)
         except (OSError, TimeoutError) as error:
-            raise lost_scheduler_error(self.client) from error
+            raise error_of_lost_scheduler(self.client) from error
 
     def _key(self, what: str) -> str:
         self._calls += 1

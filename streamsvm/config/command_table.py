@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import Checked, Field, OptionValue, Quantity, field_values, options_of
 from streamsvm.config.options import parse_named_numbers as named_numbers
 from streamsvm.config.units import exact_size_text
@@ -95,7 +95,7 @@ STEPS = {
 """The commands that are jobs, by name."""
 
 
-def make_job(step: str, values: ByName, where: str = "") -> Any:
+def make_job(step: str, values: ValuesByName, where: str = "") -> Any:
     """Return the job of a step, made of values by field name. Raises ConfigError for a missing value or a wrong type."""
     import msgspec
 
@@ -112,9 +112,9 @@ def make_job(step: str, values: ByName, where: str = "") -> Any:
         raise ConfigError(message, hint=f"see 'streamsvm {step} --help'") from error
 
 
-def _convert_named_numbers(step: str, values: ByName, where: str) -> ByName:
+def _convert_named_numbers(step: str, values: ValuesByName, where: str) -> ValuesByName:
     """Return the values with tables of numbers (``--class-weight``) converted. Raises ConfigError that names the wrong entry."""
-    converted: ByName = {}
+    converted: ValuesByName = {}
     for field in STEPS[step].fields:
         try:
             converted |= {field.name: named_numbers(field, values[field.name])} if field.name in values else {}

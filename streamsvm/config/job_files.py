@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.config.command_table import STEPS, make_job
 from streamsvm.config.options import Checked, Field, OptionValue, parse
 from streamsvm.config.options import parse_toml as from_toml
@@ -21,7 +21,7 @@ from streamsvm.registry import did_you_mean
 MAX_FILE_BYTES = 1 << 20
 
 
-def read_job_file(path: Path) -> list[tuple[str, ByName]]:
+def read_job_file(path: Path) -> list[tuple[str, ValuesByName]]:
     """Return the steps of a job file in order, each with its values by field name. Raises MissingError, ConfigError."""
     import tomllib
 
@@ -48,9 +48,9 @@ def read_job_file(path: Path) -> list[tuple[str, ByName]]:
     return steps
 
 
-def read_table(step: str, table: ByName, where: str) -> ByName:
+def read_table(step: str, table: ValuesByName, where: str) -> ValuesByName:
     """Return the values of a table of a job file by field name. Raises ConfigError that names the key."""
-    values: ByName = {}
+    values: ValuesByName = {}
     for key, value in table.items():
         field = find_field(step, key, where)
         try:
@@ -75,7 +75,7 @@ def unknown_name(message: str, name: str, known: Iterable[str]) -> ConfigError:
     return ConfigError(message + did_you_mean(name, names), hint=f"there are: {', '.join(sorted(names))}")
 
 
-def make_jobs(steps: list[tuple[str, ByName]], where: str) -> list[Checked]:
+def make_jobs(steps: list[tuple[str, ValuesByName]], where: str) -> list[Checked]:
     """Return the jobs of all steps of a file. Raises ConfigError for a mistake in any step, before the first one runs."""
     jobs = []
     for name, values in steps:
@@ -90,12 +90,12 @@ def make_jobs(steps: list[tuple[str, ByName]], where: str) -> list[Checked]:
 # -- precedence: file, command line, --set -----------------------------------------------------------------------------
 
 
-def merge_values(step: str, options: ByName, config: Path | None, settings: Sequence[str]) -> ByName:
+def merge_values(step: str, options: ValuesByName, config: Path | None, settings: Sequence[str]) -> ValuesByName:
     """Return values by field name: those of the job file ``config``, overridden by ``options``, overridden by ``--set``.
 
     Options that are None or () were not given. Raises UsageError, ConfigError, and what ``read_job_file`` raises.
     """
-    values: ByName = {}
+    values: ValuesByName = {}
     if config is not None:
         tables = [table for name, table in read_job_file(config) if name == step]
         if len(tables) != 1:
@@ -106,7 +106,7 @@ def merge_values(step: str, options: ByName, config: Path | None, settings: Sequ
     return values
 
 
-def apply_settings(step: str, values: ByName, settings: Sequence[str]) -> None:
+def apply_settings(step: str, values: ValuesByName, settings: Sequence[str]) -> None:
     """Apply ``--set`` to the values of a step: 'C=10', 'fit.C=10', 'solver.sweeps=5', 'loss.mu=0.1'.
 
     Raises UsageError for text that is not a setting, ConfigError for an unknown one.
@@ -122,7 +122,7 @@ def apply_settings(step: str, values: ByName, settings: Sequence[str]) -> None:
             values[table.name] = {**values.get(table.name, {}), name: parse_toml_value(text)}
 
 
-def apply_settings_to_file(steps: list[tuple[str, ByName]], settings: Sequence[str]) -> None:
+def apply_settings_to_file(steps: list[tuple[str, ValuesByName]], settings: Sequence[str]) -> None:
     """Apply ``--set`` to the steps of a job file: 'fit.C=10' to every step 'fit', and 'solver.sweeps=5' as well.
 
     Raises UsageError for a setting that names no step of the file, and what ``apply_settings`` raises.

@@ -26,7 +26,7 @@ from enum import Enum
 from functools import cache
 from typing import Annotated, Any, TypeAlias, TypeVar, dataclass_transform
 
-from streamsvm.aliases import ByName, JsonMapping
+from streamsvm.aliases import JsonMapping, ValuesByName
 from streamsvm.config.units import (
     duration_text,
     exact_size_text,
@@ -230,7 +230,7 @@ def format_value(unit: Quantity | None, value: OptionValue) -> str:
     return number_text(value) if isinstance(value, int | float) else str(value)
 
 
-def field_values(value: object, names: Iterable[str]) -> ByName:
+def field_values(value: object, names: Iterable[str]) -> ValuesByName:
     """Return fields of a dataclass or ``NamedTuple`` by name. ``names`` are names that the class declares."""
     return {name: getattr(value, name) for name in names}
 
@@ -250,10 +250,10 @@ def options_of(kind: type) -> tuple[Field, ...]:
     return tuple(options)
 
 
-def _defaults(kind: type) -> ByName:
+def _defaults(kind: type) -> ValuesByName:
     """Return the defaults of a dataclass or a ``NamedTuple`` by field; MISSING for a field without a default."""
     if not dataclasses.is_dataclass(kind):
-        known: ByName = kind._field_defaults  # type: ignore[attr-defined]
+        known: ValuesByName = kind._field_defaults  # type: ignore[attr-defined]
         return {name: known.get(name, dataclasses.MISSING) for name in kind._fields}  # type: ignore[attr-defined]
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()

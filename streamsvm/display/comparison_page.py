@@ -138,7 +138,7 @@ def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
     """Return the section with the metrics of each run; if all runs were evaluated on the same rows, the best values are outlined."""
     shown = [m for m in MEASURES if any(m.value(run) is not None for run in runs)]
     is_same = find_deciding_measure(runs) is not None
-    held = any(run.held_out_score() is not None for run in runs)
+    held = any(run.best_score_on_held_out_rows() is not None for run in runs)
     rows = [[_name_cell(name, k)] for k, name in enumerate(names)]
     for m in shown:
         values = [m.value(run) for run in runs]
@@ -149,11 +149,11 @@ def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
             row.append(element("td", "–" if value is None else m.text(value), class_=mark))
     for row, run in zip(rows, runs, strict=True):
         if held:
-            row.append(element("td", _held_out_text(run)))
+            row.append(element("td", _describe_held_out_score(run)))
         if not is_same:
-            row.append(element("td", _evaluated_text(run)))
+            row.append(element("td", _describe_evaluations(run)))
     head = ["run", *(m.name for m in shown), *(["held out"] if held else []), *([] if is_same else ["evaluated on"])]
-    lead = f"{_evaluated_text(runs[0])}. The best of each column is outlined." if is_same else ""
+    lead = f"{_describe_evaluations(runs[0])}. The best of each column is outlined." if is_same else ""
     return PagePart("quality", "Quality", lead, join([table(head, rows, kind="compare"), *_baseline_text(runs)]))
 
 
@@ -162,12 +162,12 @@ def _name_cell(name: str, number: int) -> Markup:
     return element("th", *key, shorten(name, 32), scope="row")
 
 
-def _held_out_text(run: RunRecord) -> str:
-    held, measure = run.held_out_score(), run.measure
+def _describe_held_out_score(run: RunRecord) -> str:
+    held, measure = run.best_score_on_held_out_rows(), run.measure
     return "–" if held is None else measure.full_text(held) + ("" if measure.percent else f" {measure.title}")
 
 
-def _evaluated_text(run: RunRecord) -> str:
+def _describe_evaluations(run: RunRecord) -> str:
     evaluation = run.evaluated
     if evaluation is None:
         return "–"

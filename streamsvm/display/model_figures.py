@@ -127,7 +127,7 @@ def _list_coefficients(run: RunRecord) -> Markup | None:
 
 def _effect_colors(run: RunRecord, positive: str) -> tuple[int, int]:
     """Return the series for positive and for negative effects: the colors of the classes that they favor, if these have one."""
-    classes = run.drawn_classes()
+    classes = run.classes_to_draw()
     if positive not in classes:
         return INK, REFERENCE
     right = classes.index(positive)
@@ -281,7 +281,7 @@ def _draw_label_drift(found: Shares, run: RunRecord) -> Markup:
     farthest = max((max(s) - min(s) for s in found.shares.values() if s), default=0.0)
     says = f"Share of each class along {total:.0f} rows; it varies by {100 * farthest:.1f} % at most."
     chart = Chart("Classes", says, x, y, ("rows", "share, %"))
-    for number, name in enumerate(run.drawn_classes()):
+    for number, name in enumerate(run.classes_to_draw()):
         if name not in found.shares:
             continue
         starts = [0.0, *found.rows]

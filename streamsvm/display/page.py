@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.display.comparison_page import build_comparison
 from streamsvm.display.fit_page import draw_training, summarize_fit
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, shorten, table
@@ -129,5 +129,5 @@ def _origin_rows(run: RunRecord) -> list[tuple[str, str]]:
     return rows
 
 
-def _join_facts(facts: ByName) -> str:
+def _join_facts(facts: ValuesByName) -> str:
     return ", ".join(f"{name} {value}" for name, value in facts.items())[:MAX_VALUE_LENGTH]

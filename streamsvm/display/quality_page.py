@@ -27,7 +27,7 @@ from streamsvm.display.chart import (
 )
 from streamsvm.display.html import Markup, PagePart, element, fold, shorten, table
 from streamsvm.display.read_record import Evaluated, EvaluatedNumbers, Margins, Reliability, RunRecord, WorstError
-from streamsvm.model.measures import recorded_measure
+from streamsvm.model.measures import find_measure
 
 MAX_TABLE_CLASSES = 30
 """Maximum number of classes for which the confusion table is shown."""
@@ -73,7 +73,7 @@ def judge_quality(run: RunRecord) -> Quality:
     chosen = run.threshold()
     if chosen is None:
         return quality
-    measure = recorded_measure(chosen.measure)
+    measure = find_measure(chosen.measure)
     says = f"{measure.title} {measure.full_text(chosen.score)} on {chosen.rows}"
     return quality._replace(tiles=[*quality.tiles, ("threshold", format_number(chosen.value), says)])
 
@@ -82,7 +82,7 @@ def _judge_numbers(n: EvaluatedNumbers, run: RunRecord) -> Quality:
     explained = "" if n.R2 is None else f", R2 {format_number(n.R2, '.4f')}"
     sentence: list[str | Markup] = [
         element("strong", f"RMSE {n.RMSE:.4g}"),
-        f" on {group_digits(n.rows)} rows{_seen_before(n.data, run)} (always the mean: {n.target_spread:.4g}){explained}. ",
+        f" on {group_digits(n.rows)} rows{_remark_on_training_rows(n.data, run)} (always the mean: {n.target_spread:.4g}){explained}. ",
     ]
     is_useful = n.RMSE < (1.0 - MIN_IMPROVEMENT) * n.target_spread
     tiles = [
@@ -98,7 +98,7 @@ def _judge_classes(e: Evaluated, run: RunRecord) -> Quality:
     base = find_baseline(e)
     sentence: list[str | Markup] = [
         element("strong", f"{percent(e.accuracy, 4)} right"),
-        f" on {group_digits(e.rows)} rows{_seen_before(e.data, run)} (always ‘{shorten(base.name, 24)}’: {percent(base.share, 4)})",
+        f" on {group_digits(e.rows)} rows{_remark_on_training_rows(e.data, run)} (always ‘{shorten(base.name, 24)}’: {percent(base.share, 4)})",
         ". " if e.AUC is None else f", AUC {e.AUC:.4f}. ",
     ]
     chance = 1.0 / max(base.classes, 1)
@@ -118,7 +118,7 @@ def _useless(is_useful: bool, baseline: str) -> list[str | Markup]:
     return [] if is_useful else [element("strong", f"That is no better than {baseline}. ")]
 
 
-def _seen_before(data: list[str], run: RunRecord) -> str:
+def _remark_on_training_rows(data: list[str], run: RunRecord) -> str:
     """Return a remark if the evaluated rows are the training rows; else an empty text."""
     store = run.facts.store.path if run.facts is not None else run.job.get("store")
     return " that it was trained on" if store in data else ""
@@ -126,11 +126,11 @@ def _seen_before(data: list[str], run: RunRecord) -> str:
 
 def _judge_held_out(run: RunRecord) -> Quality:
     """Return the verdict of the held-out rows, on which the pass and C were chosen; without them, that the model was not evaluated."""
-    held, best = run.held_out_score(), run.best_held_out
+    held, best = run.best_score_on_held_out_rows(), run.best_held_out
     if held is None:
         return Quality(["Not evaluated yet on rows that it has not seen (streamsvm evaluate). "], None, [])
     text, name = run.measure.full_text(held), f"held-out {run.measure.title}"
-    baseline = _held_out_baseline(run)
+    baseline = _baseline_of_held_out_rows(run)
     base = "" if baseline is None else baseline.error_text
     is_useful = baseline is None or held < (1.0 - MIN_IMPROVEMENT) * baseline.error
     chosen = f"which chose pass {best.get('pass', '?')} and C = {best.get('C', '?')}"
@@ -142,7 +142,7 @@ def _judge_held_out(run: RunRecord) -> Quality:
     return Quality([*sentence, *_useless(is_useful, "that")], is_useful, tiles)
 
 
-def _held_out_baseline(run: RunRecord) -> Baseline | None:
+def _baseline_of_held_out_rows(run: RunRecord) -> Baseline | None:
     """Return the most frequent class of the training rows as baseline; None if the metric on held-out rows is not the error."""
     if (
         run.facts is None
@@ -275,10 +275,10 @@ def draw_evaluation(run: RunRecord) -> PagePart | None:
         shown = [measures, _confusion_table(e, own), side_by_side(_class_table(e), _list_confusions(e))]
     shown += [side_by_side(*curves)] if any(curves) else []
     shown += _draw_thresholds(e, own)
-    return PagePart("evaluation", "Quality", _evaluated_lead(e), element("div", *shown))
+    return PagePart("evaluation", "Quality", _lead_of_evaluation(e), element("div", *shown))
 
 
-def _evaluated_lead(e: Evaluated | EvaluatedNumbers) -> str:
+def _lead_of_evaluation(e: Evaluated | EvaluatedNumbers) -> str:
     when = f", evaluated on {e.at} UTC" if e.at else ""
     more = f" and {len(e.data) - 3} more" if len(e.data) > 3 else ""
     return f"{group_digits(e.rows)} rows of {', '.join(shorten(d) for d in e.data[:3])}{more}{when}."
@@ -302,7 +302,7 @@ def _list_regression_scores(n: EvaluatedNumbers) -> PagePart:
         ("largest error", f"{n.largest_error:.5g}", "", "of a single row"),
         ("targets", format_number(n.target_mean, ".5g"), f"standard deviation {n.target_spread:.5g}", "their mean"),
     ]
-    lead = _evaluated_lead(n) + " All but R2 is in the units of the target."
+    lead = _lead_of_evaluation(n) + " All but R2 is in the units of the target."
     shown = [table(("measure", "this model", "baseline", "what it is"), figures, kind="words measures")]
     drawings = [_draw_scatter(n), _draw_number_residuals(n)]
     shown += [side_by_side(*drawings)] if any(drawings) else []
@@ -608,7 +608,7 @@ def _draw_margin_histogram(histogram: Margins, title: str, run: RunRecord) -> Ma
     ends = [low + (high - low) * k / bins for k in range(1, bins + 1)]
     wrong = sum(sum(c for c, e in zip(counts, ends, strict=False) if e <= 0) for counts in histogram.counts.values())
     says = f"Histogram of the margins of {histogram.rows} rows by class; about {percent(wrong / max(histogram.rows, 1))} are below 0."
-    colors = {name: number for number, name in enumerate(run.drawn_classes())}
+    colors = {name: number for number, name in enumerate(run.classes_to_draw())}
     return _draw_histogram(histogram, (title, says, "margin", "share of the class, %"), _loss_name(run), colors)
 
 

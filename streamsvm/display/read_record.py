@@ -17,12 +17,12 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streamsvm.aliases import ByName, JsonObject
+from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.units import percent
 from streamsvm.display.chart import SERIES
 from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import is_folder, open_regular, read_whole
-from streamsvm.model.measures import ERROR, RMSE, Measure, recorded_measure
+from streamsvm.model.measures import ERROR, RMSE, Measure, find_measure
 from streamsvm.tasks import REGRESSION
 
 MAX_FILE_BYTES = 16 << 20
@@ -172,7 +172,7 @@ class StartRecord(msgspec.Struct):
     command: str
     """The command that repeats the fit."""
     resumed: bool = False
-    machine: ByName = {}
+    machine: ValuesByName = {}
     """Versions and hardware, by name."""
 
 
@@ -323,9 +323,9 @@ class Facts(msgspec.Struct):
     """Facts about the data and the model of a fit (``record.json``)."""
 
     store: StoreRecord
-    model: ByName
+    model: ValuesByName
     """The classes, and for kernel models the number of points."""
-    loss: ByName = {}
+    loss: ValuesByName = {}
     compile_seconds: float | None = None
     """Seconds of the time that were spent compiling, which happens once on a machine."""
     warnings: list[str] = []
@@ -455,7 +455,7 @@ class GridPoint(msgspec.Struct):
 class Search(msgspec.Struct):
     """The result of a search (``table.json``)."""
 
-    settings: ByName
+    settings: ValuesByName
     store: str
     """Digest of the store."""
     best: GridPoint
@@ -472,7 +472,7 @@ class Search(msgspec.Struct):
     """The command that repeats the search; empty if it was not recorded."""
     best_command: str = ""
     """The command that fits a model with the best settings."""
-    machine: ByName = {}
+    machine: ValuesByName = {}
     seconds: float | None = None
     notices: list[str] = []
     best_folds: list[float] = []
@@ -503,7 +503,7 @@ class RunRecord:
 
     name: str
     """The name of the model, or of the folder of a search."""
-    job: ByName = field(default_factory=dict)
+    job: ValuesByName = field(default_factory=dict)
     """The settings of the fit."""
     plan: PlanRecord | None = None
     end: End | None = None
@@ -526,7 +526,7 @@ class RunRecord:
     """Names of files that exist but could not be read."""
 
     @property
-    def settings(self) -> ByName:
+    def settings(self) -> ValuesByName:
         """The settings of the fit or the search."""
         return self.job if self.search is None else self.search.settings
 
@@ -561,7 +561,7 @@ class RunRecord:
         """Whether the model predicts numbers."""
         return self.plan is not None and self.plan.task == REGRESSION
 
-    def drawn_classes(self) -> list[str]:
+    def classes_to_draw(self) -> list[str]:
         """Return the classes that are drawn, in the order of their colors: the ``SERIES`` most frequent ones, in the order of the model.
 
         A class has the same color on the whole page.
@@ -578,7 +578,7 @@ class RunRecord:
         """The metric on held-out rows."""
         named = self.settings.get("score")
         if isinstance(named, str):
-            return recorded_measure(named)
+            return find_measure(named)
         return RMSE if self.is_regression else ERROR
 
     def threshold(self) -> ThresholdRecord | None:
@@ -586,7 +586,7 @@ class RunRecord:
         of_best = [one for one in self.thresholds if one.C == self.best_held_out.get("C", one.C)]
         return of_best[-1] if of_best else None
 
-    def held_out_score(self) -> float | None:
+    def best_score_on_held_out_rows(self) -> float | None:
         """Return the best score on held-out rows; None if there is none."""
         best = self.best_held_out
         score = best.get("score", best.get("error"))

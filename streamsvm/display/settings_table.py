@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.config.units import exact_size_text
 
 MAX_VALUE_LENGTH = 400
@@ -14,7 +14,7 @@ SIZES = ("memory", "chunk_bytes")
 """Settings whose values are bytes."""
 
 
-def format_settings(settings: ByName) -> list[tuple[str, str]]:
+def format_settings(settings: ValuesByName) -> list[tuple[str, str]]:
     """Return the names and texts of the settings that have a value."""
     texts = [(name, format_setting(name, value)) for name, value in settings.items()]
     return [(name, text) for name, text in texts if text != ABSENT]

@@ -334,9 +334,9 @@ def format_count(count: float) -> str:
 
 def describe_held_out(best: JsonObject) -> tuple[str, str]:
     """Return the metric on held-out rows, and its best value with C and pass, as text."""
-    from streamsvm.model.measures import recorded_measure
+    from streamsvm.model.measures import find_measure
 
-    measure = recorded_measure(best.get("measure"))
+    measure = find_measure(best.get("measure"))
     value = measure.full_text(best["error"] if "error" in best else best["score"])
     of = f" of {best['positive']}" if "positive" in best else ""
     return measure.title + of, f"{value} (C = {best['C']:g}, pass {best['pass']})"

@@ -130,7 +130,7 @@ class BlockVisitor:
     def _parts(self, X: Rows, visiting: Sequence[ActiveProblem]) -> Iterator[FeaturePart]:
         """Return the features of rows in parts; if no problem needs features in this pass, rows without features."""
         needed = any(self.solver.needs_features(problem.state) for problem in visiting)
-        return self.features.parts(X) if needed else self.features.unformed_parts(X)
+        return self.features.parts(X) if needed else self.features.lazy_parts(X)
 
     def share_between_problems(self, states: list[State]) -> None:
         """Call the solver's ``share_between_problems`` at the end of a pass, before ``finish`` is called for each state."""

@@ -23,7 +23,7 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm import durable
-from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.array_file import open_container, pieces
 from streamsvm.class_tags import class_of, tag_of
 from streamsvm.compute import freed_memory
@@ -405,7 +405,7 @@ class RunCheckpointer:
         began = time.monotonic()
         with training.lock_position() as position:
             training.chunks_visited = position.chunks_visited
-            content: ByName = {key: getattr(training, name) for key, name in SAVED_FIELDS.items()}
+            content: ValuesByName = {key: getattr(training, name) for key, name in SAVED_FIELDS.items()}
             content["partials"] = position.partials
             content["status"] = training.status.value
             content["runs"] = [(run.state, run.certificate, run.done, run.witness) for run in training.runs]

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.types import AnySolver, Certificate, Layout, Problem, State, Status, Stop
 
 if TYPE_CHECKING:
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 class CheckpointedRows(Protocol):
     """State in files of its own, to which the checkpoints of a run refer (``row_state``)."""
 
-    def checkpoint(self) -> ByName:
+    def checkpoint(self) -> ValuesByName:
         """Write the current state to disk and return the record from which ``restore`` restores it."""
         ...
 
-    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+    def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:
         """Restore the state of checkpoint ``saved``; ``older`` is a second checkpoint that must stay valid. Raises
         DataError.
         """
@@ -143,7 +143,7 @@ class Training:
     """Largest measured use of anonymous memory, in bytes."""
     row_states: Mapping[str, CheckpointedRows] = field(default_factory=dict)
     """State in files of its own, by name."""
-    validation_state: ByName = field(default_factory=dict)
+    validation_state: ValuesByName = field(default_factory=dict)
     """State of the evaluator of held-out rows: plain values and arrays, by the text of each C."""
     gaps: list[float] = field(default_factory=list)
     """The largest gap of any problem after each pass of this solver; an estimate if a certificate is not exact."""

@@ -137,7 +137,7 @@ class FitLoop(ABC):
                 self._recent_seconds.append(self._pass_seconds())
                 training.seconds_left, training.seconds_needed = (
                     self._deadline - time.perf_counter(),
-                    self._reserved_seconds(),
+                    self._seconds_to_reserve(),
                 )
                 if training.decide_end(
                     late=training.seconds_left < training.seconds_needed, end_requested=end_requested()
@@ -148,7 +148,7 @@ class FitLoop(ABC):
                     return training
                 checkpointer.save_if_due(training)
 
-    def _reserved_seconds(self) -> float:
+    def _seconds_to_reserve(self) -> float:
         """Return the seconds to reserve for one more pass, the final pass and later work; 0 if passes can be abandoned."""
         return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent_seconds)
 

@@ -22,7 +22,7 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from streamsvm import durable
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.engine.partition import Group, spans_in_group
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState
@@ -107,7 +107,7 @@ class RowStates:
             self._view(chunk)[:] = values.reshape(-1)
         self.save(chunk, values)
 
-    def checkpoint(self) -> ByName:
+    def checkpoint(self) -> ValuesByName:
         """Write the current numbers to disk and return the record from which ``restore`` restores them."""
         assert self.file is not None
         if self.resident:
@@ -119,7 +119,7 @@ class RowStates:
         self._protected = [self._slots.copy(), *self._protected[:1]]
         return {"places": self._slots.copy(), "crcs": self._crcs.copy()}
 
-    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+    def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:
         """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises
         DataError, KeyError.
         """
@@ -131,7 +131,7 @@ class RowStates:
             for chunk in range(len(self._slots)):
                 self._read(chunk, self._view(chunk))
 
-    def keep(self, *checkpoints: ByName | None) -> None:
+    def keep(self, *checkpoints: ValuesByName | None) -> None:
         """Protect the slots of some checkpoints, newest first, from being overwritten. Raises DataError, KeyError."""
         self._protected = [record["places"].astype(np.int8) for record in checkpoints if record is not None]
         if any(s.shape != self._changed.shape or s.min() < NO_SLOT or s.max() >= SLOTS for s in self._protected):
@@ -238,11 +238,11 @@ class ProcessRows:
         """Layout of the training store."""
         return self.states.rows.layout
 
-    def checkpoint(self) -> ByName:
+    def checkpoint(self) -> ValuesByName:
         """Write the current numbers to disk and return the record from which ``restore`` restores them."""
         return self.states.rows.checkpoint()
 
-    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+    def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:
         """Restore the numbers of checkpoint ``saved``; ``older`` is a second one that must stay valid. Raises
         DataError, KeyError.
         """
@@ -290,13 +290,13 @@ class Versions:
         self._on_disk -= set(unused)
         return unused
 
-    def checkpoint(self) -> ByName:
+    def checkpoint(self) -> ValuesByName:
         """Return the record from which ``restore`` restores the current files, which are on disk already."""
         if self.version not in self._protected[:1]:
             self._protected = [self.version, *self._protected[:1]]
         return {"version": self.version}
 
-    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+    def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:
         """Restore checkpoint ``saved``; ``older`` must stay valid too. A checkpoint of one process gets a new
         version.
         """
@@ -367,11 +367,11 @@ class GroupRows:
     versions: Versions = field(default_factory=Versions)
     """Version counter shared by all files of a fit."""
 
-    def checkpoint(self) -> ByName:
+    def checkpoint(self) -> ValuesByName:
         """Return the record from which ``restore`` restores the current numbers, which are on disk already."""
         return self.versions.checkpoint()
 
-    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+    def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:
         """Restore checkpoint ``saved``, of a cluster or of one process; ``older`` is a second one that must stay valid.
 
         Raises DataError, KeyError, StorageError.

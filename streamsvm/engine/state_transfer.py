@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import field_values
 from streamsvm.engine import checkpoint
 from streamsvm.engine.fit_state import ProblemRun
@@ -127,7 +127,7 @@ class DriverState:
         """Set the fields of some states to those of ``version``. Raises DataError."""
         if version == 0:
             return
-        saved: dict[int, ByName] = checkpoint.read_checkpoint(self._path(version)).read_content()
+        saved: dict[int, ValuesByName] = checkpoint.read_checkpoint(self._path(version)).read_content()
         for k, state in states.items():
             for name, value in saved[k].items():
                 setattr(state, name, value)
@@ -157,11 +157,11 @@ class ProcessDriverState:
     version: int = 0
     """The last version that has files."""
 
-    def checkpoint(self) -> ByName:
+    def checkpoint(self) -> ValuesByName:
         """Return a record that says that the states are complete, with the last version that has files."""
         return {"version": self.version, IN_STATES: True}
 
-    def restore(self, saved: ByName | None, older: ByName | None = None) -> None:
+    def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:
         """Add the fields from files to the states if the checkpoint was made on a cluster. Raises DataError,
         KeyError.
         """

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array, RowRecord
-from streamsvm.compute.blocks.operators import TILE, Factored, UnformedRows
+from streamsvm.compute.blocks.operators import TILE, Factored, LazyRows
 from streamsvm.compute.kernel_values.arithmetic import (
     DIFFERENCES,
     SINGLE,
@@ -223,11 +223,11 @@ class Nystrom:
         """
         return self._map_parts(X, self._map)
 
-    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+    def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
         """Yield parts of stored rows without kernel values, which the solver computes for the rows that it keeps.
         Without ``remade``, the same as ``parts``.
         """
-        return self._map_parts(X, self._unformed_rows if self.factored and self.remade else self._map)
+        return self._map_parts(X, self._lazy_rows if self.factored and self.remade else self._map)
 
     def _map_parts(self, X: Rows, form: Callable[[Rows], RowRecord]) -> Iterator[FeaturePart]:
         X = self.projection.scaling.apply(X)
@@ -236,14 +236,14 @@ class Nystrom:
             stop = min(start + len(self._values), row_count(X))
             yield FeaturePart(start, stop, form(row_slice(X, start, stop)))
 
-    def _unformed_rows(self, X: Rows) -> UnformedRows:
+    def _lazy_rows(self, X: Rows) -> LazyRows:
         p = self.projection
-        return UnformedRows(X, self._points, p.kernel, p.W, self.bias, self._by_differences)
+        return LazyRows(X, self._points, p.kernel, p.W, self.bias, self._by_differences)
 
     def _map(self, X: Rows) -> Dense | Factored:
         p = self.projection
         if self.factored:
-            return Factored(self._fill(X), p.W, self.bias, self._unformed_rows(X) if self.remade else None)
+            return Factored(self._fill(X), p.W, self.bias, self._lazy_rows(X) if self.remade else None)
         features = self._features[: row_count(X)]
         self._fill(X, features)
         return Dense(features, self.bias)
@@ -316,7 +316,7 @@ class Embedded:
         """Yield the stored block and the constant feature as one part."""
         yield FeaturePart(0, row_count(X), X._replace(bias=self.bias))
 
-    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+    def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
         """Return ``parts``, because the features are stored."""
         return self.parts(X)
 

@@ -53,7 +53,7 @@ class Raw:
         """Yield the stored block as one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
-    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+    def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
         """Return ``parts``, because no features are computed."""
         return self.parts(X)
 
@@ -89,7 +89,7 @@ class Standardized:
         """Standardize the block in place and yield it as one part."""
         yield FeaturePart(0, row_count(X), self.apply(X))
 
-    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+    def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
         """Return ``parts``, because no features are computed."""
         return self.parts(X)
 

@@ -11,7 +11,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import Bounds, Checked, Option, Quantity, option_group
 
 AT_LEAST_ONE = Bounds(least=1)
@@ -338,7 +338,7 @@ class SolverOptions(Checked):
         ),
     ] = "auto"
     options: Annotated[
-        ByName, Option("Settings of the solver, by name.", "solver", choices=SOLVERS, settings_of="solver")
+        ValuesByName, Option("Settings of the solver, by name.", "solver", choices=SOLVERS, settings_of="solver")
     ] = field(default_factory=dict)
 
 

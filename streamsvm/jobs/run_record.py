@@ -202,13 +202,13 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
     if accumulator.samples is not None:
         record |= describe_samples(accumulator.samples, model, list(getattr(accumulator, "truths", ())))
         if accumulator.samples.means is not None:
-            recorded = _recorded_columns(folder / RECORD)
+            recorded = _read_column_facts(folder / RECORD)
             record["drift"] = compare_columns(recorded, accumulator.samples.means, accumulator.samples.rows)
     durable.write_file(folder / EVALUATION, json.dumps(record).encode())
     return folder / EVALUATION
 
 
-def _recorded_columns(path: Path) -> Any:
+def _read_column_facts(path: Path) -> Any:
     """Return the facts about columns in the record of the fit; None if there are none, or if they cannot be read."""
     try:
         return json.loads(read_whole(path, MAX_RECORD_BYTES)).get("columns")

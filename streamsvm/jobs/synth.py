@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import ByName, JsonObject
+from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.options import build_from_settings
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
@@ -103,7 +103,7 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
 
 
 def _generator(job: SynthJob) -> Generator:
-    settings: ByName = dict(job.generator_options)
+    settings: ValuesByName = dict(job.generator_options)
     if job.columns is not None:
         settings["columns"] = job.columns
     what = f"generator '{job.name}'"

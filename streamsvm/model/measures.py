@@ -156,7 +156,7 @@ def uninformative_error_notice(error: float, majority_error: float | None) -> st
     )
 
 
-def recorded_measure(name: object) -> Measure:
+def find_measure(name: object) -> Measure:
     """Return the measure with the name in a record (in upper or lower case); ``ERROR`` if there is none of that
     name.
     """

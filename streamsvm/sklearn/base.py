@@ -35,7 +35,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.api.functions import convert_options, equal_values, explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report, report_passes
@@ -156,7 +156,7 @@ class Parameters(BaseEstimator):
             raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}")
         return super().__new__(cls)
 
-    def _stated(self, name: str) -> Any:
+    def _parameter(self, name: str) -> Any:
         """Return the value of a parameter, which may be set under its other name. Raises ValueError if both are set to different values."""
         given = vars(self)
         for one in fields(self):
@@ -175,16 +175,16 @@ class Parameters(BaseEstimator):
         return tags
 
 
-def build_job(command: str, estimator: Parameters, chosen: ByName) -> Any:
+def build_job(command: str, estimator: Parameters, chosen: ValuesByName) -> Any:
     """Return the job of a command with the parameters of an estimator, overridden by the options ``chosen``.
 
     Raises UsageError, ConfigError, and ValueError for an invalid ``n_jobs`` or seed.
     """
-    given: ByName = {}
+    given: ValuesByName = {}
     for one in fields(estimator):
         name, value = one.metadata.get(OPTION, (one.name, keep_value))
         if name:
-            given[name] = value(estimator._stated(one.name))  # noqa: SLF001 (of a class of this module)
+            given[name] = value(estimator._parameter(one.name))  # noqa: SLF001 (of a class of this module)
     called = type(estimator).__name__
     return make_job(command, convert_options(command, given | chosen, called), called)
 
@@ -278,7 +278,7 @@ class FitTasks:
     """
 
     estimator: Any
-    known: ByName
+    known: ValuesByName
     """X, y and metadata, as passed to ``fit``."""
     context: Any = None
     """The task of the fit; None if scikit-learn has no callbacks."""
@@ -377,7 +377,7 @@ def sort_codes(store: Store) -> list[int]:
 
 def class_weights(
     class_weight: Mapping[Any, float] | str | None, classes: Array, codes: Int32, weights: Float64 | None
-) -> ByName | None:
+) -> ValuesByName | None:
     """Return the factors of C by class code; None for no factors. Raises ValueError."""
     if class_weight is None:
         return None
@@ -411,7 +411,7 @@ def strip_labels(model: Model) -> Model:
 
 
 @contextmanager
-def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ByName) -> Iterator[FitJob]:
+def ingest_for_fit(job: FitJob, X: Any, y: Any, sample_weight: Any, options: ValuesByName) -> Iterator[FitJob]:
     """Provide the job of a fit of X: on the store that X names, or on a temporary store into which X is ingested with ``options``.
 
     The model is written to a temporary folder. Raises UsageError for labels that are passed with a store, and what ``ingest`` raises.
@@ -475,7 +475,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
             stop = self.on_pass is not None and self.on_pass(record) is True
             return self._tasks.end_pass() or stop
 
-        with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
+        with open_job_report(progress=self._parameter("verbose"), on_event=None) as report:
             yield report_passes(report, end_pass)
         self.passes_ = passes
 
@@ -484,24 +484,24 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         X, y = check_rows(self, X, y)
         return X, y
 
-    def _job(self, chosen: ByName) -> FitJob:
+    def _job(self, chosen: ValuesByName) -> FitJob:
         """Return the job of a fit. Raises UsageError, ConfigError, ValueError."""
         job: FitFilesJob = build_job("fit", self, {"store": "", "model": ""} | chosen)
         return job.store_job(job.store)
 
     @abstractmethod
-    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:
         """Fit to checked rows in memory: X (n, d), y (n,). Raises ValueError, BudgetError."""
 
     @abstractmethod
-    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         """Fit to ``StreamRows``; ``y`` may only be their own labels. Raises ValueError, BudgetError."""
 
     @abstractmethod
     def _set_classes(self, model: Model, y: Any) -> None:
         """Set ``classes_`` from the classes of a model, which are text, in the type of the labels ``y`` that were passed to ``fit``."""
 
-    def _ingest_options(self) -> ByName:
+    def _ingest_options(self) -> ValuesByName:
         """Return the options for ingesting rows that are not in a store."""
         return {"missing": self.missing}
 
@@ -509,7 +509,7 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         """Return whether rows are ingested like a file: all except numeric arrays in memory, and these too unless missing values are an error."""
         return needs_ingest(X) or self.missing != NO_MISSING
 
-    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         """Fit like the command line, in a temporary folder. Raises ValueError, BudgetError."""
         context = ingest_for_fit(self._job(chosen), X, y, sample_weight, self._ingest_options())
         with context as job, self._report_passes() as report, allow_interrupt():

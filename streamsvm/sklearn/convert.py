@@ -31,7 +31,14 @@ from sklearn.utils import check_array
 from streamsvm.calibration.calibrators import PlattSigmoid, Temperature
 from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.features.expansion import Expansion
-from streamsvm.jobs.export.table import RawTable, has_other, has_whole_numbers, known_values, raw_table, trims_blanks
+from streamsvm.jobs.export.table import (
+    RawTable,
+    has_other,
+    has_whole_numbers,
+    raw_table,
+    trims_blanks,
+    values_without_rare,
+)
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import CURRENCIES, EPOCH, EXAMPLES, FALSE, ISO, TRUE, YEAR_2000, YEAR_SECONDS
@@ -233,7 +240,7 @@ class ColumnReader:
             encoder = OneHotEncoder(categories=[np.arange(float(count))], handle_unknown="ignore")
             times = self._read_times(column, EPOCHS[column.kind])
             return make_pipeline(*times, remainder, *_as_column(), encoder.fit(np.zeros((1, 1))))
-        values, cross = list(known_values(column)), bool(column.parts)
+        values, cross = list(values_without_rare(column)), bool(column.parts)
         steps = _read_texts()
         if cross:
             steps += [_method("add", CROSSED), _call(np.sum, axis=1), *_replace(f"{CROSSED}$", "")]

@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.options import FitJob
@@ -77,13 +77,13 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         """
         return super().fit(X, y, sample_weight)
 
-    def _job(self, chosen: ByName) -> FitJob:
+    def _job(self, chosen: ValuesByName) -> FitJob:
         return super()._job({"one_class": True} | chosen)
 
     def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
         return check_rows(self, X), None
 
-    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:
         rows = X.shape[0]
         weights = check_weights(sample_weight, rows)
         store = make_store(X, np.zeros(rows, np.int32), weights, 1, least=1)
@@ -95,7 +95,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
         keep_fit(self, result, model, count_rows(weights, rows))
 
-    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         check_own_labels(X, y, sample_weight)
         job = self._job(chosen)
         with self._report_passes() as report, allow_interrupt():
@@ -104,7 +104,7 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         self.n_features_in_ = store.layout.columns
         keep_fit(self, result, result.model, store.layout.rows)
 
-    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         """Fit to ingested rows. A store needs at least two labels, so that rows without labels get arbitrary ones, which are ignored.
 
         This requires the number of rows: a stream must have labels.

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils.validation import _num_samples
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.api.functions import explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report
@@ -158,16 +158,16 @@ class StreamSVCCV(StreamClassifier):
     folds: int | None = own(default=None, synonym_of="cv")
     scoring: str | None = own(default=None)
 
-    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:
         self._search_arrays(X, y, sample_weight)
         super()._fit_arrays(X, y, sample_weight, chosen | {"C": self.C_})
 
-    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         check_own_labels(X, y, sample_weight)
         self._search(X.store(), self.class_weight, None)
         super()._fit_rows(X, y, sample_weight, chosen | {"C": self.C_})
 
-    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_ingested(self, X: Any, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         with TemporaryDirectory(prefix="streamsvm-") as folder:
             store = find_or_make_store(partial(ingest, **self._ingest_options()), X, y, sample_weight, Path(folder))
             self._search(open_store(store), self.class_weight, None)
@@ -179,7 +179,7 @@ class StreamSVCCV(StreamClassifier):
         classes, codes = encode_classes(y)
         weights = check_weights(sample_weight, len(codes))
         factors = class_weights(self.class_weight, classes, codes, weights)
-        cv = self._stated("cv")
+        cv = self._parameter("cv")
         fold = None if isinstance(cv, int) else assign_folds(cv, X, y)
         ends: list[int] = []
         if fold is not None:
@@ -194,7 +194,7 @@ class StreamSVCCV(StreamClassifier):
 
     def _search(self, store: Store, factors: Mapping[Any, float] | str | None, fold: Int32 | None) -> None:
         """Set ``C_`` and ``scores_`` by a search on a store. ``fold`` (chunks,): the fold of each chunk; None: assigned at random."""
-        cv = self._stated("cv")
+        cv = self._parameter("cv")
         if fold is None and not isinstance(cv, int):
             raise UsageError("cv must be a number of folds for rows that lie in chunks", hint="cv=5")
         folds = cv if fold is None else int(fold.max()) + 1
@@ -206,14 +206,14 @@ class StreamSVCCV(StreamClassifier):
         score = SCORING.get(self.scoring or "", self.scoring)
         measure = ERROR if score is None else parse_measure(score, "scoring")
         grid = {
-            "C": tuple(float(C) for C in self._stated("Cs")),
+            "C": tuple(float(C) for C in self._parameter("Cs")),
             "folds": folds,
             "class_weight": factors,
             "score": score,
         }
         files_job: TuneFilesJob = build_job("tune", self, {"store": "", "out": ""} | grid)
         job = files_job.store_job("")
-        with open_job_report(progress=self._stated("verbose"), on_event=None) as report:
+        with open_job_report(progress=self._parameter("verbose"), on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
         self.C_ = best_of(scores, measure).loss_weight
         values = np.array([one.folds for one in scores]).T

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.api.wording import python_words
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import UsageError
@@ -114,7 +114,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
     loss_options: Mapping[str, float] | None = None
     class_weight: Mapping[Any, float] | Literal["balanced"] | None = None
 
-    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:
         classes, codes = encode_classes(y)
         weights = check_weights(sample_weight, len(codes))
         store = make_store(X, codes, weights, len(classes))
@@ -126,7 +126,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):
         self.classes_ = classes
         keep_fit(self, result, label_model(result.model, classes, columns), count_rows(weights, len(codes)))
 
-    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         check_own_labels(X, y, sample_weight)
         job = self._job(chosen)
         with self._report_passes() as report, allow_interrupt():
@@ -307,7 +307,7 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
     l1: float | None = None
     nu: float | None = None
 
-    def _job(self, chosen: ByName) -> FitJob:
+    def _job(self, chosen: ValuesByName) -> FitJob:
         """Return the job of a fit, after checking the parameters that are not options."""
         for name, given, known in (
             ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER, SOFTMAX)),

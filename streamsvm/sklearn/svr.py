@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.api.functions import explain_synonyms
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.options import FitJob
@@ -82,7 +82,7 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
     l1_ball: float | None = None
     certify: CertifyName | None = None
 
-    def _job(self, chosen: ByName) -> FitJob:
+    def _job(self, chosen: ValuesByName) -> FitJob:
         given, stated = {"epsilon": self.epsilon, "quantile": self.quantile}, dict(self.loss_options or {})
         for name, default in (("epsilon", 0.1), ("quantile", 0.5)):
             if given[name] not in {default, stated.get(name, given[name])}:
@@ -94,7 +94,7 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
         X, y = check_rows(self, X, y, y_numeric=True)
         return X, y
 
-    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:
         weights = check_weights(sample_weight, len(y))
         store = make_store(X, y.astype(np.float64), weights, 0, least=1)
         job = self._job(chosen)
@@ -103,13 +103,13 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
         columns = vars(self).get("feature_names_in_")
         keep_fit(self, result, label_model(result.model, np.empty(0), columns), count_rows(weights, len(y)))
 
-    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ByName) -> None:
+    def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:
         raise ValueError("StreamRows have classes for labels: fit the path of a store of numbers, or arrays")
 
     def _set_classes(self, model: Model, y: Any) -> None:
         """Set nothing: a regression has no classes."""
 
-    def _ingest_options(self) -> ByName:
+    def _ingest_options(self) -> ValuesByName:
         return super()._ingest_options() | {"task": REGRESSION}
 
     def predict(self, X: Any) -> Float64:

@@ -15,7 +15,7 @@ import numpy as np
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import UnformedRows
+from streamsvm.compute.blocks.operators import LazyRows
 from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum, two_sum
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
@@ -131,7 +131,7 @@ class PointSums:
         self.rows = self.rows or problem.regularizer.row_sums(self.components)
         if self.rows is not None:
             self.rows.add(problem, block)
-        self.unformed = self.unformed or isinstance(block.X, UnformedRows)
+        self.unformed = self.unformed or isinstance(block.X, LazyRows)
         f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
         self.sums = self.sums.plus(sums)
         return f
@@ -209,8 +209,8 @@ def evaluate_block(
     is added to v.
     """
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
-    if isinstance(X, operators.Factored | UnformedRows):
-        f = np.zeros(len(block.y)) if isinstance(X, UnformedRows) else operators.margins(X, w)
+    if isinstance(X, operators.Factored | LazyRows):
+        f = np.zeros(len(block.y)) if isinstance(X, LazyRows) else operators.margins(X, w)
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
         if isinstance(X, operators.Factored):

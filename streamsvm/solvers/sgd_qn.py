@@ -106,7 +106,7 @@ class SGDQN(AveragedSolver):
     """Losses with bounded slopes. With unbounded slopes the first steps would have to be very short, and the matrix,
     which only grows, would make later steps too short."""
 
-    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def settings_without_effect(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {"t0 is given": ("sample",) if self.t0 else ()}
 
     def cost(self, problem: Problem, layout: Layout) -> Cost:

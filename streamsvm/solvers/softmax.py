@@ -118,14 +118,14 @@ def evaluate_tiles(problem: Problem, block: Block, W: Float64, *, exact: bool) -
             X = (
                 row_slice(X, part.start, part.stop)
                 if isinstance(X, Dense | CSR)
-                else operators.where(X, _chosen(part, rows))
+                else operators.where(X, _rows_of_part(part, rows))
             )
         Z = multiply(X, W, precise=exact)
         terms = softmax_slopes(Z, own[part], sharpness, exact=exact)
         yield Tile(part, X, Z, terms)
 
 
-def _chosen(part: slice, rows: int) -> Array:
+def _rows_of_part(part: slice, rows: int) -> Array:
     chosen = np.zeros(rows, np.bool_)
     chosen[part] = True
     return chosen

@@ -337,7 +337,7 @@ class SGD(AveragedSolver):
     """Losses with bounded slopes: the first steps are the longest, and must not grow with a row's distance from the
     margin."""
 
-    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def settings_without_effect(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
             f"it is for variant m, and the variant is {self.variant}": ("multiplicity",) if self.variant != "m" else (),
             f"it is for variant r, and the variant is {self.variant}": ("draws",) if self.variant != "r" else (),

@@ -182,7 +182,7 @@ class DiskStore(DisplayedStore):
             for name, items in self.ranges(chunk).items():
                 if items.array.packed:
                     compression.read_units(
-                        items.array, items.start, items.stop, into.arrays[compression.packed_name(name)]
+                        items.array, items.start, items.stop, into.arrays[compression.buffer_name(name)]
                     )
                 else:
                     view = memoryview(into.arrays[name])[: items.nbytes]
@@ -226,7 +226,7 @@ class DiskStore(DisplayedStore):
 
     def _unpack(self, chunk: int, name: str, items: ItemRange, into: Buffer) -> None:
         try:
-            packed, scratch = into.arrays[compression.packed_name(name)], into.arrays[compression.SCRATCH]
+            packed, scratch = into.arrays[compression.buffer_name(name)], into.arrays[compression.SCRATCH]
             compression.unpack(items.array, items.start, items.stop, (packed, scratch, into.arrays[name]))
         except DataError as error:
             raise DataError(f"{self._describe(chunk)}: {error.message}", code=error.code, hint=error.hint) from error

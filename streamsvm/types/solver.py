@@ -153,7 +153,7 @@ class FeatureMap(Protocol):
         """
         ...
 
-    def unformed_parts(self, X: Rows) -> Iterator[FeaturePart]:
+    def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
         """Yield the same parts with rows from which features can be formed later; a map without such rows yields
         ``parts``.
         """
@@ -430,7 +430,7 @@ class Solver(ABC, Generic[S]):
         """
         return {}
 
-    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def settings_without_effect(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         """Return the names of settings that have no effect on this problem. The key is the reason, as the end of a
         sentence.
         """

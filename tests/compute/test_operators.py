@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import Factored, UnformedRows, form_rows, lift_weights
+from streamsvm.compute.blocks.operators import Factored, LazyRows, form_rows, lift_weights
 from streamsvm.compute.kernel_values.kernel_matrix import points_of
 from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
@@ -155,7 +155,7 @@ def parts_of(kind: str, dtype: Any) -> tuple[list[Any], Any]:
     if kind in ("dense", "sparse"):
         return [(Dense if kind == "dense" else csr_of)(piece.copy(), 0.5) for piece in pieces], VALUES
     points, W = points_of(LANDMARKS, dtype), PROJECTION.astype(dtype)
-    unformed = [UnformedRows(Dense(piece.copy()), points, RBF(0.4), W, 0.5, by_differences=False) for piece in pieces]
+    unformed = [LazyRows(Dense(piece.copy()), points, RBF(0.4), W, 0.5, by_differences=False) for piece in pieces]
     distances = np.square(VALUES[:, None].astype(np.float64) - LANDMARKS[None]).sum(2)
     features = np.exp(-0.4 * distances) @ PROJECTION
     return unformed if kind == "unformed" else [Factored(part.kernel_values(), W, 0.5) for part in unformed], features

@@ -339,7 +339,7 @@ main()
 
 PLACES = {
     "written": "streamsvm.jobs.fit.driver:write_outputs",
-    "told": "streamsvm.jobs.fit.driver:done_event",
+    "told": "streamsvm.jobs.fit.driver:final_event",
     "shown": "streamsvm.cli.commands:describe_result",
 }
 

@@ -10,7 +10,7 @@ import pytest
 import scipy.optimize
 import scipy.sparse as sp
 
-from streamsvm.compute.blocks.operators import Factored, UnformedRows, arrays_of
+from streamsvm.compute.blocks.operators import Factored, LazyRows, arrays_of
 from streamsvm.compute.kernel_values.kernel_matrix import kernel_block, points_of
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.engine.checkpoint import Decoder, Encoder
@@ -243,7 +243,7 @@ def test_row_sample_rows_whose_kernel_values_are_made_again_are_kept_as_they_are
         rows: Any = csr_of(stored) if sparse else Dense(stored)
         values = np.empty((200, 80), dtype)
         kernel_block(rows, points, kernel, values)
-        origin = UnformedRows(rows, points, kernel, W, 1.0, by_differences=False)
+        origin = LazyRows(rows, points, kernel, W, 1.0, by_differences=False)
         for sampler, pair in ((remade, Factored(values, W, 1.0, origin)), (whole, Factored(values, W, 1.0))):
             block = Block(pair, ones, ones, 0, start, np.arange(200, dtype=np.int32), 0)
             sampler.add(block, np.arange(200.0), scores)

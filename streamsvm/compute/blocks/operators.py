@@ -10,7 +10,7 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 ``columns`` is a parameter because a CSR record does not hold it.
 
 A Nystrom block is a factored pair, x_i = W' k_i. The product K W is formed only in ``gram``, for the rows with a > 0,
-and in ``form_rows``, which joins rows of several blocks in one matrix. ``UnformedRows`` hold raw rows from which kernel
+and in ``form_rows``, which joins rows of several blocks in one matrix. ``LazyRows`` hold raw rows from which kernel
 values can be computed. Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are
 float64). Gram matrices are sums, in float64 and in a fixed order, of products of tiles of rows in the dtype of the
 entries, so that the result depends only on the block. Idle threads compute strips of rows of margins, pieces of a sum,
@@ -134,7 +134,7 @@ def lift_weights(projection: Array, bias: float, W: Float64) -> Float64:
 
 
 @saved_as("rows.unformed")
-class UnformedRows(NamedTuple):
+class LazyRows(NamedTuple):
     """Rows x_i whose features W' k(x_i) are computed later (``kernel_values.kernel_matrix``)."""
 
     rows: Rows
@@ -150,7 +150,7 @@ class UnformedRows(NamedTuple):
     by_differences: bool
     """Whether distances are computed from differences (``compute.kernel_values.kernel_matrix.kernel_block``)."""
 
-    def where(self, chosen: NDArray[np.bool_]) -> UnformedRows:
+    def where(self, chosen: NDArray[np.bool_]) -> LazyRows:
         """Return copies of the rows where ``chosen`` (n,) is true."""
         return self._replace(rows=row_where(self.rows, chosen))
 
@@ -163,14 +163,14 @@ class UnformedRows(NamedTuple):
         return values
 
 
-def stack_unformed(parts: Sequence[UnformedRows]) -> UnformedRows:
+def stack_lazy_rows(parts: Sequence[LazyRows]) -> LazyRows:
     """Join the rows of several blocks of the same feature map."""
     return parts[0]._replace(rows=row_stack([part.rows for part in parts]))
 
 
 def arrays_of(X: Any) -> list[Array]:
     """Return the arrays that hold rows in memory, whatever their format."""
-    record: Dense | CSR | Any = X.rows if isinstance(X, UnformedRows) else X
+    record: Dense | CSR | Any = X.rows if isinstance(X, LazyRows) else X
     return [array for array in record if isinstance(array, np.ndarray)]
 
 
@@ -184,18 +184,18 @@ class Factored(NamedTuple):
     """The matrix W, (m, r) float32, or float64."""
     bias: float = 0.0
     """The value of the constant feature."""
-    origin: UnformedRows | None = None
+    origin: LazyRows | None = None
     """The same rows without kernel values, if it is better to compute the kernel values again than to keep them."""
 
 
 Operand: TypeAlias = Rows | Factored
-Kept: TypeAlias = Operand | UnformedRows
+Kept: TypeAlias = Operand | LazyRows
 """Rows that are kept until their features are computed."""
 
 
 def shape(X: Kept, columns: int) -> tuple[int, int]:
     """Return (rows, components). ``columns`` is used for CSR rows, whose record does not hold it."""
-    if isinstance(X, UnformedRows):
+    if isinstance(X, LazyRows):
         return row_count(X.rows), X.projection.shape[1] + 1
     if isinstance(X, Factored):
         return len(X.kernel_values), X.projection.shape[1] + 1
@@ -204,7 +204,7 @@ def shape(X: Kept, columns: int) -> tuple[int, int]:
 
 def entry_type(X: Kept) -> np.dtype[Any]:
     """Return the dtype of the entries of rows: float64 for features that are computed in float64, else float32."""
-    if isinstance(X, UnformedRows):
+    if isinstance(X, LazyRows):
         return X.points.columns.dtype
     if isinstance(X, Factored):
         return X.kernel_values.dtype
@@ -215,7 +215,7 @@ def is_rounded_when_formed(X: Kept) -> bool:
     """Return whether forming a row in memory rounds it to float32, so that it differs slightly from the factored
     row.
     """
-    return isinstance(X, Factored | UnformedRows) and entry_type(X) == np.float32
+    return isinstance(X, Factored | LazyRows) and entry_type(X) == np.float32
 
 
 def margins(X: Operand, w: Float64) -> Float64:
@@ -317,7 +317,7 @@ def _tile_rows(rows: int) -> int:
 
 def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     """Return copies of the rows where ``chosen`` (n,) is true."""
-    if isinstance(X, UnformedRows):
+    if isinstance(X, LazyRows):
         return X.where(chosen)
     if isinstance(X, Factored):
         origin = None if X.origin is None else X.origin.where(chosen)
@@ -332,7 +332,7 @@ def keep_rows(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     """
     if isinstance(X, Factored) and X.origin is not None:
         X = X.origin
-    return copy_operand(X) if chosen.all() and not isinstance(X, UnformedRows) else where(X, chosen)
+    return copy_operand(X) if chosen.all() and not isinstance(X, LazyRows) else where(X, chosen)
 
 
 def copy_operand(X: Operand) -> Operand:
@@ -345,8 +345,8 @@ def copy_operand(X: Operand) -> Operand:
 def stack(parts: Sequence[Kept]) -> Kept:
     """Join rows of several blocks that have the same format."""
     first = parts[0]
-    if isinstance(first, UnformedRows):
-        return stack_unformed([part for part in parts if isinstance(part, UnformedRows)])
+    if isinstance(first, LazyRows):
+        return stack_lazy_rows([part for part in parts if isinstance(part, LazyRows)])
     if isinstance(first, Factored):
         values = [part.kernel_values for part in parts if isinstance(part, Factored)]
         return Factored(np.concatenate(values), first.projection, first.bias)
@@ -431,11 +431,11 @@ def form_rows(parts: list[Kept], order: Int64) -> Rows:
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     components, bias = shape(first, 0)[1] - 1, first.bias
-    given = first.projection.shape[0] if isinstance(first, Factored | UnformedRows) else components
+    given = first.projection.shape[0] if isinstance(first, Factored | LazyRows) else components
     dtype = entry_type(first)
     lanes = threading.lanes(dtype.itemsize * TILE * (given + components))
     values = np.empty((len(order), components), dtype)
-    freed = 0 if isinstance(first, UnformedRows) else values.itemsize * components
+    freed = 0 if isinstance(first, LazyRows) else values.itemsize * components
     del first
 
     def form(tile: tuple[list[Kept], Int64]) -> None:
@@ -496,7 +496,7 @@ def _write_features(X: Any, places: Int64, values: Array) -> None:
     """Write the features of rows to their places in ``values``, without an intermediate copy if the places are
     contiguous.
     """
-    if not isinstance(X, Factored | UnformedRows):
+    if not isinstance(X, Factored | LazyRows):
         values[places] = X.values
         return
     kernel_values = X.kernel_values if isinstance(X, Factored) else X.kernel_values()

@@ -43,7 +43,7 @@ def table_columns(model: Model) -> list[str]:
     """Return the names, in order, of the columns of a table to which the model applies. For a model of other data
     return the names of its columns, if it has any.
     """
-    schema = _recorded_schema(model.provenance.get("encoding"), model.columns)
+    schema = _schema_in_encoding(model.provenance.get("encoding"), model.columns)
     if schema is None:
         return list(model.names or ())
     return list(dict.fromkeys(column.name for column in schema.columns if not column.parts))
@@ -58,20 +58,20 @@ def name_by_number(
     """
     if names:
         return lambda j: str(names[j])
-    schema, marked = _recorded_schema(encoding, columns), _marked_columns(encoding)
+    schema, marked = _schema_in_encoding(encoding, columns), _columns_with_indicator(encoding)
     if schema is None:
         return otherwise.format
     width, name_of = schema.width, schema.feature_namer()
     return lambda j: name_of(j) if j < width else f"{name_of(marked[j - width])} missing"
 
 
-def _marked_columns(encoding: JsonMapping | None) -> Sequence[int]:
+def _columns_with_indicator(encoding: JsonMapping | None) -> Sequence[int]:
     """Return the columns whose missing values are marked by indicator columns; these follow all other columns."""
     marked: Sequence[int] = ((encoding or {}).get("missing") or {}).get("indicators", ())
     return marked
 
 
-def _recorded_schema(encoding: JsonMapping | None, columns: int) -> Schema | None:
+def _schema_in_encoding(encoding: JsonMapping | None, columns: int) -> Schema | None:
     """Return the schema of the table from which ``columns`` columns were encoded; None if it does not give that number."""
     recorded = (encoding or {}).get("schema")
     if not recorded:
@@ -79,7 +79,7 @@ def _recorded_schema(encoding: JsonMapping | None, columns: int) -> Schema | Non
     from streamsvm.store.sources.schema import schema_from
 
     schema = schema_from({**recorded, "documents": {}})
-    return schema if schema.width + len(_marked_columns(encoding)) == columns else None
+    return schema if schema.width + len(_columns_with_indicator(encoding)) == columns else None
 
 
 class SourceColumns(NamedTuple):
@@ -105,7 +105,7 @@ class SourceColumns(NamedTuple):
 
 def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, columns: int) -> SourceColumns:
     """Return the source columns of the columns of a store, from the recorded names and encoding."""
-    schema, marked = _recorded_schema(encoding, columns), _marked_columns(encoding)
+    schema, marked = _schema_in_encoding(encoding, columns), _columns_with_indicator(encoding)
     unmarked = columns - len(marked)
     marks = {unmarked + k: int(j) for k, j in enumerate(marked)}
     if schema is None:

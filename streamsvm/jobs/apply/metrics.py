@@ -53,7 +53,7 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
                     f"--positive is for two classes, and {found}", hint="leave it out: each class has its figures"
                 )
             raise UsageError(f"--positive {quote(positive)} is no class of the model", hint=found)
-        return MetricAccumulator(model.classes, threshold, positive or _recorded_positive(model))
+        return MetricAccumulator(model.classes, threshold, positive or _positive_class_in_model(model))
     if positive is not None:
         raise UsageError("--positive is for classes, and the model predicts numbers", hint="leave it out")
     if threshold is not None:
@@ -61,7 +61,7 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
     return NumberAccumulator()
 
 
-def _recorded_positive(model: Model) -> str | None:
+def _positive_class_in_model(model: Model) -> str | None:
     """Return the positive class that a binary model records with its threshold or in its settings; else None."""
     recorded = (model.provenance.get("threshold") or model.provenance.get("settings") or {}).get("positive")
     return recorded if recorded in model.classes and len(model.weights) == 1 else None

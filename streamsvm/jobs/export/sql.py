@@ -309,11 +309,11 @@ def _moment(column: Column) -> str:
     if column.form in ("", ISO):
         return f"CAST({name} AS TIMESTAMP)"
     written = f"CAST({name} AS VARCHAR)"
-    day = f"CAST({_written_day(written, column.form)} AS TIMESTAMP)"
+    day = f"CAST({_expression_of_written_date(written, column.form)} AS TIMESTAMP)"
     return f"CASE WHEN {written} LIKE '____-__-__%' THEN CAST({written} AS TIMESTAMP) ELSE {day} END"
 
 
-def _written_day(written: str, form: str) -> str:
+def _expression_of_written_date(written: str, form: str) -> str:
     """Return the expression of a date that is written in a format such as '%d-%b-%y'."""
     parts = re.findall("%(.)", form)
     plain = f"REGEXP_REPLACE(TRIM({written}), '[^0-9A-Za-z]+', '-', 'g')"

@@ -143,7 +143,7 @@ def raw_table(model: Model) -> RawTable | None:
     )
 
 
-def known_values(column: Column) -> tuple[str, ...]:
+def values_without_rare(column: Column) -> tuple[str, ...]:
     """Return the values of a category without the common value of rare ones."""
     return tuple(value for value in column.values if value != OTHER)
 
@@ -159,7 +159,7 @@ def split_values(column: Column) -> Iterator[tuple[str, ...]]:
     Raises UsageError if a value of a cross can be split in several ways.
     """
     parts = len(column.sources)
-    for value in known_values(column):
+    for value in values_without_rare(column):
         pieces = value.split(CROSSED)
         if parts == 1:
             yield (value,)

@@ -85,6 +85,7 @@ from streamsvm.jobs.fit.fallback import (
 )
 from streamsvm.jobs.fit.label_leaks import label_leak_notice
 from streamsvm.jobs.fit.notices import (
+    describe_unscaled_columns,
     enclosure_notice,
     explain_missing_certificate,
     ineffective_settings,
@@ -95,7 +96,6 @@ from streamsvm.jobs.fit.notices import (
     offset_notice,
     scale_notice,
     threshold_notice,
-    unscaled_notice,
 )
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import EVENTS, build_models, model_paths, paths_by_C, run_folder, summary, write_outputs
@@ -110,8 +110,8 @@ from streamsvm.jobs.fit.plan import (
 from streamsvm.jobs.fit.resume import (
     MIN_GROUPS,
     complete_identity,
+    describe_missing_checkpoint,
     list_outputs,
-    lost_checkpoint_notice,
     plan_fit,
     read_finished_run,
 )
@@ -338,12 +338,12 @@ def _plan_and_fit(
     if earlier is not None:
         training, models = earlier
         with hold_lock(target), checkpoints.open(keep_existing=True):  # closing it deletes a checkpoint left behind
-            report(done_event(job, plan, training))
+            report(final_event(job, plan, training))
         _draw_page(context)
         return _result(context, plan, training, models)
     check_validation(job, plan)
     plan.memory.check(plan.remedy)
-    context = replace(context, notices=lost_checkpoint_notice(job, store, plan.costs, checkpoint=bool(saved)))
+    context = replace(context, notices=describe_missing_checkpoint(job, store, plan.costs, checkpoint=bool(saved)))
     held_out_path = job.validation if isinstance(job.validation, str) else None
     inputs = [job.store, job.landmark_file, job.warm_start, held_out_path]
     claim(list_outputs(job, store, plan.costs, checkpoint=bool(saved)), inputs, overwrite=job.overwrite)
@@ -389,7 +389,7 @@ def _fit_planned(context: FitContext) -> FitResult:
         result = _result(context, plan, training, models)
         messages = (result.warnings, result.notices)
         write_record(job, store, plan, result.model, training.passes, messages, CLOCK.seconds() - compiled)
-        record(done_event(job, plan, training))
+        record(final_event(job, plan, training))
     _draw_page(context)
     return result
 
@@ -730,7 +730,7 @@ def _result(context: FitContext, plan: Plan, training: Training, models: dict[fl
         *([] if job.one_class else label_leak_notice(store)),
         *scale_notice(job, store),
         *offset_notice(plan, store),
-        *unscaled_notice(job, store),
+        *describe_unscaled_columns(job, store),
         *ineffective_settings(job, plan),
         *majority_class_notice(plan, training),
         *edge_of_C_notice(plan, training),
@@ -755,7 +755,7 @@ def _draw_page(context: FitContext) -> None:
         write_page([context.run], output_path(context.job.report))
 
 
-def done_event(job: FitJob, plan: Plan, training: Training) -> JsonObject:
+def final_event(job: FitJob, plan: Plan, training: Training) -> JsonObject:
     """Return the last event of a run."""
     paths = paths_by_C(Path(job.model), plan.costs).values()
     return {"event": "done", "model": ", ".join(map(str, paths)), **summary(training, plan)}

@@ -76,7 +76,7 @@ def label_leak_notice(store: Store) -> list[str]:
     sources = group_columns(store.facts.get("names"), encoding, layout.columns)
     sample = _sample_rows(store)
     found: dict[int, str] = {}
-    for group, text in _correlated(sources, sample) if layout.numeric else _separating(sources, sample):
+    for group, text in _find_proportional_columns(sources, sample) if layout.numeric else _separating(sources, sample):
         found.setdefault(group, text)
     if not found:
         return []
@@ -117,7 +117,7 @@ def _entries(X: Rows) -> tuple[Int64, Int64, Float64]:
     return row, column, X.values[row, column].astype(np.float64)
 
 
-def _correlated(sources: SourceColumns, sample: _Sample) -> Iterator[tuple[int, str]]:
+def _find_proportional_columns(sources: SourceColumns, sample: _Sample) -> Iterator[tuple[int, str]]:
     """Yield the source columns whose numbers are proportional to the target, up to a constant."""
     target = sample.targets - sample.targets.mean()
     if len(target) < MIN_ROWS or not target.any():

@@ -36,7 +36,7 @@ def plan_memory(
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers) + enclosure_terms(job, problems, readers)
-    terms += warm_start_terms(problems) + _held_out_terms(job, layout, problems, count)
+    terms += warm_start_terms(problems) + _memory_of_validation(job, layout, problems, count)
     solver_bytes = sum(c.fixed for c in costs) + sum_shared_bytes(costs, problems)
     terms.append(Term("solver", solver_bytes, f"{len(problems)} problem(s)"))
     scratch = sum(c.per_block_row for c in costs)
@@ -63,7 +63,7 @@ def plan_memory(
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
 
 
-def _held_out_terms(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
+def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
     """Return the memory of the evaluation on held-out rows after each pass. The rows are chunks of the training store,
     whose other chunks have ``layout``, or a store of their own.
     """

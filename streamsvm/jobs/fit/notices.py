@@ -198,7 +198,7 @@ def _column_scales(store: Store) -> Float64:
     return np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
 
 
-def unscaled_notice(job: FitJob, store: Store) -> list[str]:
+def describe_unscaled_columns(job: FitJob, store: Store) -> list[str]:
     """Return a line with the columns that --standardize leaves unscaled, if there are any."""
     if not job.standardize:
         return []
@@ -271,7 +271,7 @@ def _ineffective_solver_settings(job: FitJob, plan: Plan) -> list[str]:
     given = [name for name in job.options if values[name] != defaults[name]]
     by_reason = {
         why: [name for name in given if name in names]
-        for why, names in solver.ignored_settings(plan.problems[0]).items()
+        for why, names in solver.settings_without_effect(plan.problems[0]).items()
     }
     return [
         f"without effect: {', '.join(f'--set solver.{name}' for name in names)}, because {why}"

@@ -201,7 +201,7 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
     return outputs
 
 
-def lost_checkpoint_notice(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
+def describe_missing_checkpoint(job: FitJob, store: Store, costs: list[float], *, checkpoint: bool) -> tuple[str, ...]:
     """Return one line if a resumed fit found models of the earlier run, but no checkpoint; else empty."""
     if (
         not job.resume

@@ -23,7 +23,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import build_from_settings
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
@@ -180,7 +180,7 @@ def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
     return _keep_dual_variables(solver, name) if job.dual else solver
 
 
-def solver_settings(job: FitJob) -> ByName:
+def solver_settings(job: FitJob) -> ValuesByName:
     """Return the settings of the solver, including those with an option of their own (--max-support)."""
     return job.options if job.max_support is None else {**job.options, "max_support": job.max_support}
 

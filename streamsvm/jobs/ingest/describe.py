@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from streamsvm.aliases import ByName, JsonObject
+from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.command_table import format_command
 from streamsvm.display.terminal import align_columns
 from streamsvm.errors import DataError, StreamSVMError, UsageError, quote
@@ -147,14 +147,14 @@ def add_problems(
     )
 
 
-def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByName:
+def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ValuesByName:
     """Return the changed options, by field name, with which the columns can be ingested; empty if no change is needed.
 
     Rows with unreadable values are skipped as long as --max-bad allows. Beyond that, the unreadable values of a column
     count as missing if they are only a few words; otherwise the column becomes a category.
     """
     refused = [problem for column in columns for problem in column.problems if problem.refused]
-    changes: ByName = {}
+    changes: ValuesByName = {}
     if any(problem.what == "missing" for problem in refused):
         changes["missing"] = "indicator"
     if any(problem.what == "unlabeled" for problem in refused):
@@ -181,7 +181,7 @@ def suggest_changes(columns: Sequence[ColumnDescription], job: IngestJob) -> ByN
     return changes
 
 
-def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iterator[str]:
+def list_problems(columns: Sequence[ColumnDescription], changes: ValuesByName) -> Iterator[str]:
     """Yield the lines of a text table with one line per problem: the column, the number of rows, the problem, and what
     ``ingest`` does about it.
     """
@@ -193,7 +193,7 @@ def list_problems(columns: Sequence[ColumnDescription], changes: ByName) -> Iter
     yield from align_columns([head, *rows], left=(0, 2, 3))
 
 
-def _describe_problem(problem: Problem, changes: ByName) -> tuple[str, str]:
+def _describe_problem(problem: Problem, changes: ValuesByName) -> tuple[str, str]:
     """Return a description of a problem, and what ``ingest`` does about it with the ``changes`` of options."""
     shown = ", ".join(quote(value, 20) for value in problem.values)
     what = f"{problem.text}: {shown}" if shown else problem.text

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array, ByName
+from streamsvm.aliases import Array, ValuesByName
 from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
@@ -58,7 +58,7 @@ def ingest_given(
 
 
 def _ingest_table(
-    X: Any, beside: ByName, job: IngestJob, report: Report, call: Callable[..., str] | None
+    X: Any, beside: ValuesByName, job: IngestJob, report: Report, call: Callable[..., str] | None
 ) -> IngestResult:
     """Write a table to the store of ``job``. ``beside``: labels and weights, or names of columns, by option."""
     from streamsvm.store.sources.data_frames import table_opener

@@ -113,7 +113,7 @@ def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
     statistics = store.statistics()
     found = precision_warnings(statistics, store.layout.rows, source.names, offsets, ids)
     named = np.union1d(ids, far_columns(statistics, store.layout.rows)).astype(np.int64)
-    return found + crowded_warnings(store, statistics, source.names, offsets, named)
+    return found + warn_of_crowded_columns(store, statistics, source.names, offsets, named)
 
 
 def store_precision_notices(store: Store) -> list[str]:
@@ -123,10 +123,12 @@ def store_precision_notices(store: Store) -> list[str]:
         np.empty(0, np.int64), np.empty(0)
     )  # columns with an offset are not reported, because nothing is lost
     found = precision_warnings(statistics, store.layout.rows, names, here)
-    return found + crowded_warnings(store, statistics, names, offsets, far_columns(statistics, store.layout.rows))
+    return found + warn_of_crowded_columns(
+        store, statistics, names, offsets, far_columns(statistics, store.layout.rows)
+    )
 
 
-def crowded_warnings(
+def warn_of_crowded_columns(
     store: Store, statistics: Statistics, names: Sequence[str] | None, offsets: Offsets, named: Int64
 ) -> list[str]:
     """Return one line about columns in which the values of some rows are crowded within a few steps of float32, because

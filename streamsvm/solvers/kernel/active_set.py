@@ -30,7 +30,13 @@ from streamsvm.solvers.active_set_qp import (
 )
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
 from streamsvm.solvers.kernel.pool import Form, no_support_error
-from streamsvm.solvers.kernel.rounding import bound_rounding, certified_form, choose_form, error_of_values, extend_reach
+from streamsvm.solvers.kernel.rounding import (
+    bound_rounding,
+    choose_form,
+    error_of_values,
+    extend_reach,
+    form_for_certificates,
+)
 from streamsvm.solvers.kernel.smo import Interval, solve_box, system_bytes
 from streamsvm.types import (
     DUAL,
@@ -149,7 +155,7 @@ class KernelActiveSet(Solver[KernelActiveSetState]):
     def _solve(self, state: KernelActiveSetState, rows: GatheredRows) -> None:
         """Exchange rows, starting from ``a``; the first time, starting from the result of pair steps."""
         problem = state.problem
-        form = certified_form(choose_form(problem), state.reach)
+        form = form_for_certificates(choose_form(problem), state.reach)
         K = gram(rows.X, form.kernel, form.columns, form.arithmetic).astype(np.float64, copy=False)
         K += K.T  # make K symmetric: entries are computed in tiles, and K_ij and K_ji may differ in their last bits
         K *= 0.5

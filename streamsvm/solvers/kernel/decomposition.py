@@ -72,10 +72,10 @@ from streamsvm.solvers.kernel.reduced_set import (
 )
 from streamsvm.solvers.kernel.rounding import (
     bound_rounding,
-    certified_form,
     choose_form,
     error_of_values,
     extend_reach,
+    form_for_certificates,
     needs_certified_form,
     negligible_error,
     select_same_form,
@@ -271,16 +271,16 @@ class DecompositionState:
         """Return an upper estimate of the seconds to recompute f from a support in float64."""
         return FLOAT64_COST * self.pace * self.problem.rows * support.size
 
-    def certified_form(self) -> Form:
+    def form_for_certificates(self) -> Form:
         """Return the form in the arithmetic of certificates."""
-        return certified_form(self.form, self.largest, self.negligible_value_error)
+        return form_for_certificates(self.form, self.largest, self.negligible_value_error)
 
     def value_error(self) -> float:
         """Return a bound of the rounding error of the decision values in the sums of this pass."""
         points = self.reduced or self.recompute_support
         if points is None:
             return self.drift
-        form = self.certified_form() if self.reduced is None else self.form
+        form = self.form_for_certificates() if self.reduced is None else self.form
         return error_of_values(form, self.largest, points.size, float(np.abs(points.x).sum()))
 
     def rounding(self, best: int) -> float:
@@ -532,7 +532,7 @@ class Decomposition(Solver[DecompositionState]):
         """Choose the next step after a pass that recomputed f. Return whether the model needs another pass."""
         all_rows, state.recompute_all_rows = state.recompute_all_rows, False
         support, state.recompute_support = state.recompute_support, None
-        state.form = state.certified_form()
+        state.form = state.form_for_certificates()
         error = error_of_values(state.form, state.largest, state.support_size, state.weight)
         if certificate.gap <= state.problem.tolerance or certificate.final:
             state.drift = error  # at the rows with x not 0, which are the only ones that matter from here on
@@ -628,7 +628,7 @@ def recompute_values(state: DecompositionState, support: Pool, block: Block) -> 
 
     The rows that matter have a coefficient, or may have a positive loss, given the possible errors of f and b.
     """
-    f, form = block.rows["f"], state.certified_form()
+    f, form = block.rows["f"], state.form_for_certificates()
     slack = state.drift + state.reach
     matters = block.rows[DUAL] != 0.0
     matters |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)

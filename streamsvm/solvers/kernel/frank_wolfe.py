@@ -537,7 +537,7 @@ class FrankWolfe(SimplexSolver):
         """Return the rows of pool and support, and the bytes of the cache of kernel columns."""
         return {**super().memory_settings(), "cache": self.cache}
 
-    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def settings_without_effect(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         ball = not problem.regularizer.is_squared_norm
         return {
             "rows are only drawn with the setting sample": ("seed", "away") if self.sample == 0 else (),

@@ -62,11 +62,11 @@ def choose_form(problem: Problem, constant: float = 0.0) -> Form:
     kernel, reach = problem.kernel, problem.reach
     margin_error = problem.C * max(problem.weights, default=1.0) * error_of(kernel, reach, SINGLE)
     if margin_error > MAX_MARGIN_ERROR or problem.tolerance < FLOAT64_TOLERANCE:
-        return certified_form(form, reach)
+        return form_for_certificates(form, reach)
     return form._replace(arithmetic=working_arithmetic(kernel, reach, problem.columns))
 
 
-def certified_form(form: Form, reach: Reach | None, enough: float = ENOUGH) -> Form:
+def form_for_certificates(form: Form, reach: Reach | None, enough: float = ENOUGH) -> Form:
     """Return the form in the arithmetic of certificates, in which an error of ``enough`` in a kernel value is
     negligible.
     """

@@ -64,10 +64,10 @@ from streamsvm.solvers.kernel.reduced_set import (
 from streamsvm.solvers.kernel.rounding import (
     SHARE,
     bound_rounding,
-    certified_form,
     choose_form,
     error_of_values,
     extend_reach,
+    form_for_certificates,
     needs_certified_form,
     select_same_form,
 )
@@ -436,7 +436,7 @@ class SimplexSolver(Solver[SimplexState]):
             raise DataError("every row has weight 0", hint="give some rows a weight, or leave the weights out")
         close = certificate.primal - certificate.dual <= state.problem.tolerance * abs(certificate.primal)
         last = certificate.final or close or state.certifying
-        full = certified_form(state.form, state.reach)
+        full = form_for_certificates(state.form, state.reach)
         if not last:
             self._make_pool(state)
         elif full != state.form and needs_certified_form(state.problem, certificate.primal, certificate.rounding):
@@ -458,7 +458,7 @@ class SimplexSolver(Solver[SimplexState]):
         t, gap = state.dual_scale(), 2.0 * f - state.lowest
         is_inaccurate = abs(f - state.f) > SHARE * state.problem.tolerance * f
         if is_inaccurate and state.passes > 1:  # the method in memory has computed another f for the same a
-            state.form = certified_form(state.form, state.reach)
+            state.form = form_for_certificates(state.form, state.reach)
         state.gap, state.f, state.scale = gap, f, t
         facts: JsonObject = {
             "simplex_gap": gap,
@@ -488,7 +488,7 @@ class SimplexSolver(Solver[SimplexState]):
 
     def certify(self, state: SimplexState) -> None:
         """Make the next pass only evaluate: the model, or the reduced set if ``max_support`` requires one."""
-        state.certifying, state.form = True, certified_form(state.form, state.reach)
+        state.certifying, state.form = True, form_for_certificates(state.form, state.reach)
         self._reduce_support(state)
 
     def part(self, state: SimplexState) -> SimplexState:

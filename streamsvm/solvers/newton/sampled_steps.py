@@ -132,7 +132,9 @@ class SampledSteps:
         here, mu = round_corners(loss, self.mu), self._next_mu(model, result.primal, narrowing)
         smooth = round_corners(loss, mu)
         outer = OuterTerms(1.0 + model.damping, model.shift - model.damping * self.center)
-        rows = AllRows(replace(self.problem, loss=smooth), weighted_rows(model), self.center, self.center, outer=outer)
+        rows = AllRows(
+            replace(self.problem, loss=smooth), rows_with_weights(model), self.center, self.center, outer=outer
+        )
         rows.target_gap, rows.decrease_share = LEAST_GAP_SHARE * result.gap, DECREASE_SHARE
         rows.advance_until_solved(result.deadline, MAX_ADVANCES)
         w = rows.best
@@ -152,7 +154,7 @@ class SampledSteps:
         model = model_of_stored_rows(problem, result.sample, result.sample.s.astype(np.float64), result.point)
         slopes = model.values_at(round_corners(problem.loss, result.mu), result.point)
         outer = OuterTerms(np.ones_like(result.point), model.weighted_sum(slopes) - evaluation.v)
-        rows = AllRows(problem, weighted_rows(model), result.point, result.point, outer=outer)
+        rows = AllRows(problem, rows_with_weights(model), result.point, result.point, outer=outer)
         rows.target_gap = DUAL_SHARE * result.gap
         others = evaluation.sums.plus(slopes.sums, -1.0)
         rows.advance_until_solved(result.deadline, MAX_ADVANCES)
@@ -197,6 +199,6 @@ def uncertain_squares(sample: Sample, total: Float64) -> Float64:
     return rest / np.sqrt(1.0 + counts)
 
 
-def weighted_rows(model: Surrogate) -> Sample:
+def rows_with_weights(model: Surrogate) -> Sample:
     """Return the rows of the model, with the weights that they have in it."""
     return model.sample._replace(s=model.factor)

@@ -41,7 +41,7 @@ import numpy as np
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import UnformedRows
+from streamsvm.compute.blocks.operators import LazyRows
 from streamsvm.compute.passes.newton import squares
 from streamsvm.compute.passes.priority_sampling import leverages, scores_pass
 from streamsvm.config.options import Bounds, Option
@@ -242,7 +242,7 @@ class Newton(Solver[NewtonState]):
     stops_early: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
 
-    def ignored_settings(self, problem: Problem) -> dict[str, tuple[str, ...]]:
+    def settings_without_effect(self, problem: Problem) -> dict[str, tuple[str, ...]]:
         return {
             "the elastic net is solved on all rows": ("sample", "polish")
             if not problem.regularizer.is_squared_norm
@@ -357,7 +357,7 @@ class Newton(Solver[NewtonState]):
 
     def _scores(self, state: NewtonState, block: Block, f: Float64) -> Float64:
         """Return the sampling scores (n,) of the rows, made of their second derivatives and leverages."""
-        problem, factored = state.problem, isinstance(block.X, operators.Factored | UnformedRows)
+        problem, factored = state.problem, isinstance(block.X, operators.Factored | LazyRows)
         if state.passes == 0:
             if not factored:
                 state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
@@ -444,7 +444,7 @@ class Newton(Solver[NewtonState]):
             state.has_all_rows_in_memory, state.trust_region = True, None
             solve_in_memory(state, state.all_rows)
         elif is_wide(state.problem) and not sample.complete and not state.factored:
-            self._sampled_step(state, evaluation, sample)
+            self._take_sampled_step(state, evaluation, sample)
         elif not sample.complete and not state.factored and is_full_hessian_cheap(state.problem):
             state.hessian_steps = start_full_hessian_steps(build_model(state, evaluation, sample), evaluation)
             state.sums_hessian, state.point = True, state.hessian_steps.point
@@ -476,7 +476,7 @@ class Newton(Solver[NewtonState]):
         else:
             state.point, state.mu = trust_region.next_point(state.primal, self.narrowing, state.squares)
 
-    def _sampled_step(self, state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> None:
+    def _take_sampled_step(self, state: NewtonState, evaluation: PointEvaluation, sample: Sample) -> None:
         """Improve the dual bound and take a sampled step from the better of the current and the previous point."""
         is_first = state.sampled_steps is None
         steps = state.sampled_steps or start_sampled_steps(state.problem, evaluation, sample, state.point, state.mu)

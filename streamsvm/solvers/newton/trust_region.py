@@ -329,7 +329,7 @@ class TrustRegion:
         the smoothing term is computed.
         """
         model = self.model
-        model.damping = self.damping * model.problem.C * self._estimated_part(total)
+        model.damping = self.damping * model.problem.C * self._part_of_rare_rows(total)
         return self._minimize_and_predict(model.center, self.mu, self._floor(narrowing * self.mu), self._goal(primal))
 
     def _minimize_and_predict(self, w: Float64, mu: float, floor: float, goal: float) -> tuple[Float64, float]:
@@ -347,7 +347,7 @@ class TrustRegion:
     def _goal(self, primal: float) -> float:
         return SMOOTHING_SHARE * self.model.problem.tolerance * primal
 
-    def _estimated_part(self, total: Float64) -> Float64:
+    def _part_of_rare_rows(self, total: Float64) -> Float64:
         """Return the part of ``total`` that is due to rows with a sampling probability below 1."""
         sample = self.model.sample
         is_certain = (sample.probability >= 1.0).astype(np.float64)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.aliases import Array, ByName, DType
+from streamsvm.aliases import Array, DType, ValuesByName
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign.matrices import (
     Foreign,
@@ -82,7 +82,7 @@ class H5File:
         node = find(self._file, key, self._path, soft_links=True)
         return None if node is None else "array" if isinstance(node, h5py.Dataset) else "group"
 
-    def attributes(self, key: str) -> ByName:
+    def attributes(self, key: str) -> ValuesByName:
         """Return the attributes of a member."""
         return dict(member(self._file, key, self._path, soft_links=True).attrs)
 

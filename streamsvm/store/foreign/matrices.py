@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from streamsvm.aliases import Array, ByName, DType
+from streamsvm.aliases import Array, DType, ValuesByName
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
 from streamsvm.store.disk_reads import is_disk_error
@@ -119,7 +119,7 @@ class ForeignFile(Protocol):
         """Return 'array' or 'group'; None if there is no member ``key``."""
         ...
 
-    def attributes(self, key: str) -> ByName:
+    def attributes(self, key: str) -> ValuesByName:
         """Return the attributes of an array or group."""
         ...
 

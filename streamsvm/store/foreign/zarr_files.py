@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, ByName, DType, JsonObject
+from streamsvm.aliases import Array, DType, JsonObject, ValuesByName
 from streamsvm.errors import DataError, SecurityError, quote
 from streamsvm.input_files import read_whole
 from streamsvm.store.foreign.matrices import (
@@ -246,7 +246,7 @@ def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None
         if not path.is_file():
             continue
         with open(path, "rb") as file:
-            size = _unpacked_size(file.read(32), meta.codec)
+            size = _size_when_unpacked(file.read(32), meta.codec)
         if size is None:
             continue
         is_text = meta.dtype.itemsize == 0 and 0 <= size <= LARGEST_TEXT * math.prod(meta.chunk)
@@ -255,7 +255,7 @@ def check_sizes(directory: Path, meta: ArrayMeta, start: int, stop: int) -> None
             raise DataError(message, code="E-LIMIT", hint="get the array again")
 
 
-def _unpacked_size(head: bytes, codec: str) -> int | None:
+def _size_when_unpacked(head: bytes, codec: str) -> int | None:
     """Return the unpacked bytes by the head of a compressed chunk: None if it does not say, -1 if it is damaged."""
     if codec == "blosc":
         return int.from_bytes(head[4:8], "little") if len(head) >= 16 else -1
@@ -319,7 +319,7 @@ class ZDirectory:
         """Return 'array' or 'group'; None if there is no member ``key``."""
         return read_node_type(self._path / key.strip("/"))
 
-    def attributes(self, key: str) -> ByName:
+    def attributes(self, key: str) -> ValuesByName:
         """Return the attributes of a member."""
         return read_attributes(self._path / key.strip("/"))
 

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from streamsvm.aliases import Array, ByName, JsonObject
+from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, row_count
 from streamsvm.store.format.labels import class_counts
@@ -32,7 +32,7 @@ ENTRIES = (DATA, INDICES)
 TYPES = {DATA: "float32", INDICES: "int32", INDPTR: "int64", "y": "int32", "weight": "float32"}
 """The dtype of each array except X, which is dense. For regression, y has ``TARGET_TYPE``."""
 TARGET_TYPE = "float64"
-FILL: ByName = {
+FILL: ValuesByName = {
     "float32": "NaN",
     "float64": "NaN",
     "float16": "NaN",
@@ -173,7 +173,7 @@ def split_chunk(chunk: Chunk, encoding: Encoding | None = None) -> dict[str, Arr
     """Split a chunk into the parts that go into each array, keyed by array name. The indptr begins at 0."""
     X = chunk.X
     if isinstance(X, Dense):
-        parts: ByName = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
+        parts: ValuesByName = {MATRIX: X.values if encoding is None else encoding.encode(X.values)}
     else:
         parts = {DATA: X.data, INDICES: X.indices, INDPTR: X.indptr}
     parts["y"] = chunk.codes
@@ -192,7 +192,7 @@ def manifest_entry(chunk: Chunk, parts: dict[str, Array]) -> ChunkEntry:
 class Buffer:
     """Memory for one chunk: one flat byte array for each array of the store."""
 
-    arrays: ByName
+    arrays: ValuesByName
 
     @property
     def nbytes(self) -> int:

@@ -34,7 +34,7 @@ SCRATCH = "unpacked"
 HINT_CORRUPT = "restore the file, or ingest again"
 
 
-def packed_name(name: str) -> str:
+def buffer_name(name: str) -> str:
     """Return the name of the buffer that holds the compressed units of an array."""
     return f"{name} packed"
 
@@ -92,7 +92,7 @@ def read_units(array: UnitArray, start: int, stop: int, into: Array) -> None:
 def buffer_bytes(array: UnitArray, start: int, stop: int) -> dict[str, int]:
     """Return the bytes that unpacking items [start, stop) needs in addition to the items, by buffer."""
     packed = sum(place.nbytes for place in _places(array, start, stop))
-    return {packed_name(array.spec.name): packed, SCRATCH: array.spec.unit_bytes}
+    return {buffer_name(array.spec.name): packed, SCRATCH: array.spec.unit_bytes}
 
 
 def unpack(array: UnitArray, start: int, stop: int, buffers: tuple[Any, Any, Any]) -> None:

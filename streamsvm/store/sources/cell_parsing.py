@@ -98,7 +98,7 @@ ID_TYPE_HINT = "write the ids of all files with one type"
 WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
 
 
-def stored_type(kind: pa.DataType) -> pa.DataType:
+def storage_type(kind: pa.DataType) -> pa.DataType:
     """Return the storage type of an extension type; any other type unchanged."""
     return kind.storage_type if isinstance(kind, pa.BaseExtensionType) else kind
 

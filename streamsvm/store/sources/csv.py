@@ -37,7 +37,7 @@ from streamsvm.store.sources.encoding import TEXT_WITH_MEANING, TableEncoder, ba
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.schema import ALL_TEXT, AMOUNT, NUMBER, Column, Schema, label_of
-from streamsvm.store.sources.schema_inference import Samples, plan_schema, recognize, stated_columns
+from streamsvm.store.sources.schema_inference import Samples, column_kinds_in_options, plan_schema, recognize
 from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
 
@@ -166,7 +166,7 @@ class CSVSource(TableSource):
                 self._inferred_types = self._head.types(skip=self._options.on_bad_line == "skip")
             except pa.ArrowInvalid as error:
                 path = self._paths[0]
-                raise self._find_fault(path, self._expect_text()) or _unexplained_error(path, error) from error
+                raise self._find_fault(path, self._expect_text()) or _error_without_line(path, error) from error
         return self._inferred_types
 
     def _not_a_number(self, types: Mapping[str, pa.DataType], samples: Mapping[str, Any]) -> DataError | None:
@@ -177,7 +177,7 @@ class CSVSource(TableSource):
             *options.categorical,
             *options.calendar,
             *options.drop,
-            *stated_columns(options),
+            *column_kinds_in_options(options),
             options.id_column,
             label,
         }
@@ -250,7 +250,7 @@ class CSVSource(TableSource):
                         for start in range(0, batch.num_rows, step):
                             yield batch.slice(start, step)
             except pa.ArrowInvalid as error:
-                raise self._find_fault(path, expected, file.position) or _unexplained_error(path, error) from error
+                raise self._find_fault(path, expected, file.position) or _error_without_line(path, error) from error
             file.text_notices, file.sha256 = text_notices_of(stream), stream.sha256
 
     def _blocks(
@@ -317,7 +317,7 @@ def _without_comments(blocks: Generator[bytes], mark: str) -> Generator[bytes]:
             yield without_comments(block, mark)
 
 
-def _unexplained_error(path: Path, error: Exception) -> DataError:
+def _error_without_line(path: Path, error: Exception) -> DataError:
     """Return the error for a file that pyarrow cannot parse although no line is found to be bad."""
     return DataError(
         f"{path} cannot be read: {quote(str(error), 160)}", code="E-PARSE", hint="check it near that place"

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from streamsvm.aliases import ByName
+from streamsvm.aliases import ValuesByName
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.byte_stream import UTF16_MARKS, Input, end_of_last_row
@@ -37,7 +37,7 @@ GROUP = 4096
 """The number of columns that are converted at a time."""
 
 
-def parsing_options(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ByName:
+def parsing_options(dialect: Dialect, block: int, *, multiline: bool, skip: bool = False) -> ValuesByName:
     """Return pyarrow's options for a dialect; ``skip``: whether lines with another number of values are left out."""
     parsing = pacsv.ParseOptions(delimiter=dialect.delimiter, newlines_in_values=multiline)
     if skip:
@@ -79,7 +79,7 @@ def group_conversions(
     ]
 
 
-def parse_block(block: bytes, options: ByName, converting: Sequence[Conversion]) -> pa.Table:
+def parse_block(block: bytes, options: ValuesByName, converting: Sequence[Conversion]) -> pa.Table:
     """Return the rows of a block of whole rows, which may begin with the lines that ``options`` skip.
 
     Text is trimmed, and null if it is a word for a missing value. Raises pyarrow's ArrowInvalid.
@@ -120,7 +120,7 @@ def _trim(values: Arrow, words: pa.Array) -> Arrow:
 
 
 def parse_blocks(
-    blocks: Generator[bytes | pa.Table], options: ByName, converting: Sequence[Conversion], *, together: bool
+    blocks: Generator[bytes | pa.Table], options: ValuesByName, converting: Sequence[Conversion], *, together: bool
 ) -> Generator[pa.RecordBatch]:
     """Yield the rows of the blocks of a file, in order; blocks may be parsed already; ``together``: whether idle threads parse blocks in advance.
 
@@ -307,7 +307,9 @@ class Head(NamedTuple):
             yield _parse_inferring(lines, options, inferring, as_numbers)
 
 
-def _parse_inferring(lines: bytes, options: ByName, inferring: Conversion, numbers: Conversion | None) -> pa.Table:
+def _parse_inferring(
+    lines: bytes, options: ValuesByName, inferring: Conversion, numbers: Conversion | None
+) -> pa.Table:
     """Parse columns with inferred types, codes such as 01234 as text.
 
     ``numbers``, the conversion of all columns to numbers, is tried first, because it is seven times as fast.

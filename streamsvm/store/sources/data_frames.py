@@ -28,7 +28,7 @@ from streamsvm.errors import DataError, StreamSVMError, quote
 from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, RowKind, kind_of, package_of
 from streamsvm.store.format.predictions import GrowingFile
 from streamsvm.store.sources.array_rows import KINDS
-from streamsvm.store.sources.cell_parsing import as_stored, stored_type
+from streamsvm.store.sources.cell_parsing import as_stored, storage_type
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import Source, SourceFile
@@ -92,7 +92,7 @@ class RecordBatchSource(TableSource):
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         with _open(path) as reader:
-            return {field.name: stored_type(field.type) for field in reader.schema}
+            return {field.name: storage_type(field.type) for field in reader.schema}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         with _open(path, columns) as reader:
@@ -115,14 +115,14 @@ class MemoryTableSource(TableSource):
         with _explain_refusals():
             self._table_schema = reader_of(X).schema
         self._added.check(len(X))
-        self._schema = self._added.joined_schema(self._table_schema)
+        self._schema = self._added.schema_after_join(self._table_schema)
         super().__init__((Path(TABLE),), options)
 
     def _new_file(self, path: Path) -> SourceFile:
         return SourceFile(str(path))
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
-        return {field.name: stored_type(field.type) for field in self._schema}
+        return {field.name: storage_type(field.type) for field in self._schema}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         wanted, step = set(columns), batch_rows(self._schema)
@@ -237,7 +237,7 @@ def spill(X: Any, directory: Path, beside: Mapping[str, Array] | None = None) ->
     with _explain_refusals():
         reader = reader_of(X if _gives_batches(X) else _sink(X, directory))
         batches = added.join(reader)
-        durable.write_stream(path, record_batch_file(added.joined_schema(reader.schema), batches))
+        durable.write_stream(path, record_batch_file(added.schema_after_join(reader.schema), batches))
     added.check(added.rows)
     return BlocksPart(path, 0, (added.rows,))
 
@@ -274,7 +274,7 @@ class _AddedColumns:
         selected._columns = {name: values for name, values in self._columns.items() if name in names}
         return selected
 
-    def joined_schema(self, table: pa.Schema) -> pa.Schema:
+    def schema_after_join(self, table: pa.Schema) -> pa.Schema:
         """Return the schema of the batches that ``join`` yields for a table. Raises DataError E-HEADER for a column of the same name."""
         if twice := set(map(str, table.names)) & self._columns.keys():
             (name, *_) = sorted(twice)
@@ -285,8 +285,8 @@ class _AddedColumns:
         return pa.schema(fields + [pa.field(name, values.type) for name, values in self._columns.items()])
 
     def join(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
-        """Yield the batches of a table with the added columns, cast to ``joined_schema``."""
-        self.rows, schema = 0, self.joined_schema(reader.schema)
+        """Yield the batches of a table with the added columns, cast to ``schema_after_join``."""
+        self.rows, schema = 0, self.schema_after_join(reader.schema)
         for batch in reader:
             pieces = [values.slice(self.rows, batch.num_rows) for values in self._columns.values()]
             self.rows += batch.num_rows
@@ -347,7 +347,7 @@ def batch_rows(schema: pa.Schema) -> int:
     """Return the rows of a batch of a table, by the numbers of a row; a vector whose type does not tell its length is
     assumed to have ``VECTOR_NUMBERS``.
     """
-    kinds = [stored_type(field.type) for field in schema]
+    kinds = [storage_type(field.type) for field in schema]
     return _rows_of(sum(vector_size(kind) or VECTOR_NUMBERS if is_vector_type(kind) else 1 for kind in kinds))
 
 
@@ -380,7 +380,7 @@ def parquet_of(path: Path) -> Iterator[bytes]:
 def reader_of(X: Any) -> pa.RecordBatchReader:
     """Return a reader of the record batches of a table, which are computed lazily and in order."""
     kind = kind_of(X)
-    X = _stored_table_reader(X) if kind is RowKind.STORED_TABLE else X
+    X = _open_lake_table(X) if kind is RowKind.STORED_TABLE else X
     if isinstance(X, pa.RecordBatchReader):
         return X
     if isinstance(X, pd.Dataset):
@@ -457,7 +457,7 @@ def _dask_reader(X: Any) -> pa.RecordBatchReader:
     return pa.RecordBatchReader.from_batches(schema, (batch for table in tables for batch in table))
 
 
-def _stored_table_reader(X: Any) -> Any:
+def _open_lake_table(X: Any) -> Any:
     """Return a Delta, Iceberg, Lance or Hugging Face table as an Arrow data set or a reader of record batches."""
     if hasattr(X, "to_pyarrow_dataset"):  # Delta Lake
         return X.to_pyarrow_dataset()

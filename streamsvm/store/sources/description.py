@@ -50,10 +50,10 @@ from streamsvm.store.sources.schema_inference import (
     LAST_TIME,
     LEAST_ID,
     LEAST_ROWS,
+    column_kinds_in_options,
+    columns_named_in_options,
     is_index_level,
     is_unnamed,
-    named_columns,
-    stated_columns,
 )
 from streamsvm.store.sources.table import TableSource
 
@@ -305,7 +305,9 @@ def _explain_left_out(name: str, options: SourceOptions) -> str:
     undecided = (options.undecided or {}).get(name)
     if undecided is not None:
         return f"left out, because its kind could not be inferred: {undecided.message}; say it with --column"
-    if (is_index_level(name) or is_unnamed(name)) and name not in named_columns(options) | set(stated_columns(options)):
+    if (is_index_level(name) or is_unnamed(name)) and name not in columns_named_in_options(options) | set(
+        column_kinds_in_options(options)
+    ):
         return "left out: row numbers, the index of a data frame"
     dropped_by_option = name in options.drop or f"{name}={DROP}" in options.columns_as
     return "left out" if dropped_by_option else "left out, because nearly every value is unique"

@@ -449,7 +449,9 @@ def _explain_value(value: Arrow, column: Column, options: SourceOptions) -> BadC
             TableEncoder(Schema((column,), None), Counter(), options).encode(pa.record_batch([value], [column.name]))
         except BadCell as cell:
             return cell
-    return BadCell(0, column.name, "E-PARSE", f"expected {expected_text(column)}, found {quote(found)}", WRITTEN_HINT)
+    return BadCell(
+        0, column.name, "E-PARSE", f"expected {describe_expected_text(column)}, found {quote(found)}", WRITTEN_HINT
+    )
 
 
 def _explain_label(value: Arrow, name: str) -> BadCell:
@@ -549,7 +551,7 @@ def _numbers_of(texts: Arrow) -> Any:
     return pc.replace_substring_regex(plain, r"^\+", "").cast(pa.float64())
 
 
-def expected_text(column: Column) -> str:
+def describe_expected_text(column: Column) -> str:
     """Return what the text of a column must be, in words."""
     amount = "an amount such as 1.234,50" if column.form else "an amount"
     texts = {NUMBER: "a number", AMOUNT: amount, BOOLEAN: "yes or no"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from streamsvm.aliases import ByName, JsonMapping
+from streamsvm.aliases import JsonMapping, ValuesByName
 from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.sources.rejects import Rejects
@@ -326,7 +326,7 @@ class NewRowOptions(TextEndOptions):
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
     max_bad: Annotated[str, MAX_BAD] = "1%"
 
-    def find_given_options(self) -> ByName:
+    def find_given_options(self) -> ValuesByName:
         """Return the options that were given as fields of ``SourceOptions``."""
         values = field_values(self, (option.name for option in options_of(NewRowOptions)))
         return {name: value for name, value in values.items() if value is not None and value != "auto"}

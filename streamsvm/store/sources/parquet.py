@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.input_files import open_regular
-from streamsvm.store.sources.cell_parsing import as_stored, stored_type
+from streamsvm.store.sources.cell_parsing import as_stored, storage_type
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.schema import TableWidth, check_width, shell_word, width_bytes
-from streamsvm.store.sources.schema_inference import named_columns, stated_columns
+from streamsvm.store.sources.schema_inference import column_kinds_in_options, columns_named_in_options
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import TableSource
 
@@ -68,7 +68,7 @@ class ParquetSource(TableSource):
         self._largest: tuple[Path, int, RowGroups] | None = None
         super().__init__(paths, options)
         if options.encoding is None:
-            self._note_named_index({*named_columns(options), *stated_columns(options)})
+            self._note_named_index({*columns_named_in_options(options), *column_kinds_in_options(options)})
 
     def _note_named_index(self, named: set[str | None]) -> None:
         """Add a notice for each feature that was an index of the data frame pandas wrote, unless options name it."""
@@ -87,7 +87,7 @@ class ParquetSource(TableSource):
         if self._largest is None or needed > self._largest[1] + self._largest[2].bytes_to_read(groups.columns):
             self._largest = path, nbytes, groups
         with _explain_errors(path):
-            return {field.name: stored_type(field.type) for field in metadata.schema.to_arrow_schema()}
+            return {field.name: storage_type(field.type) for field in metadata.schema.to_arrow_schema()}
 
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
         assert self._largest is not None

@@ -117,14 +117,14 @@ def find_filling(source: BaseSource, offsets: Offsets | None, policy: str) -> Fi
         name = int(empty[0]) + 1 if source.names is None else source.names[empty[0]]
         message = f"column {name} has no value in any row"
         raise DataError(message, code="E-MISSING", hint="leave it out with --drop, or pass --missing zero")
-    values = (sums + low) / np.maximum(present, 1) if is_mean else stored_zeros(offsets, len(sums))
+    values = (sums + low) / np.maximum(present, 1) if is_mean else zeros_as_stored(offsets, len(sums))
     for start, stop in source.vectors_read:  # one indicator says that a vector is missing
         missing[start + 1 : stop] = 0
     indicators = np.flatnonzero(missing) if policy == "indicator" else np.empty(0, np.int64)
     return Filling(values.astype(np.float32), indicators, policy)
 
 
-def stored_zeros(offsets: Offsets | None, columns: int) -> Float64:
+def zeros_as_stored(offsets: Offsets | None, columns: int) -> Float64:
     """Return the number as which 0 is stored in each column (columns,): 0 minus the offset of the column."""
     return np.zeros(columns) if offsets is None else -offsets.at(np.arange(columns))
 
@@ -165,11 +165,11 @@ class RowSteps(NamedTuple):
             notices[FILLED] = notices.get(FILLED, 0) + missing
         return self.filling.apply(X) if missing or len(self.filling.indicators) else X
 
-    def stored_columns(self, read: int | None) -> int | None:
+    def count_stored_columns(self, read: int | None) -> int | None:
         """Return the number of columns that are stored if ``read`` columns are read; None if that is unknown."""
         return read if self.filling is None else len(self.filling.values) + len(self.filling.indicators)
 
-    def stored_names(self, read: tuple[str, ...] | None) -> tuple[str, ...] | None:
+    def names_of_stored_columns(self, read: tuple[str, ...] | None) -> tuple[str, ...] | None:
         """Return the names of the columns that are stored; ``read``: the names of the columns that are read."""
         if self.filling is None or read is None:
             return read
@@ -210,11 +210,11 @@ def _choose_offsets(source: BaseSource, options: SourceOptions) -> Offsets | Non
     if options.encoding is None and options.offsets is None:
         missing_is_zero = options.missing in ("zero", "indicator")
         return find_offsets(lambda exact: _first_rows(source, exact=exact), missing_is_zero=missing_is_zero)
-    offsets = offsets_from(_recorded_steps(options))
+    offsets = offsets_from(_steps_in_encoding(options))
     return offsets if len(offsets.columns) else None
 
 
-def _recorded_steps(options: SourceOptions) -> JsonMapping:
+def _steps_in_encoding(options: SourceOptions) -> JsonMapping:
     """Return the steps recorded in ``options.encoding``, or those that were chosen for all files, of which these are
     some.
     """
@@ -230,10 +230,10 @@ def _first_rows(source: BaseSource, *, exact: bool) -> Rows | None:
 
 def _choose_filling(source: BaseSource, offsets: Offsets | None, options: SourceOptions) -> Filling:
     """Return the recorded filling, or that of the policy, for which all rows are read if it depends on them."""
-    recorded = filling_from(_recorded_steps(options))
+    recorded = filling_from(_steps_in_encoding(options))
     if recorded is not None:
         return replace(recorded, policy=options.missing)
     if options.missing == "zero" and source.columns is not None:
-        return Filling(stored_zeros(offsets, source.columns).astype(np.float32), np.empty(0, np.int64), "zero")
+        return Filling(zeros_as_stored(offsets, source.columns).astype(np.float32), np.empty(0, np.int64), "zero")
     with source.looking_ahead():
         return find_filling(source, offsets, options.missing)

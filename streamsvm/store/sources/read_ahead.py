@@ -114,11 +114,11 @@ def _pop_first(pending: deque[tuple[T, Future[R]]], function: Callable[[T], R]) 
         if first.done():
             break
         if future.cancel():
-            pending[k] = later, _completed_future(later, function)
+            pending[k] = later, _make_future(later, function)
     return item, first.result()
 
 
-def _completed_future(item: T, function: Callable[[T], R]) -> Future[R]:
+def _make_future(item: T, function: Callable[[T], R]) -> Future[R]:
     """Return a completed future with the result of ``function``, or with the error that it raised."""
     future: Future[R] = Future()
     try:

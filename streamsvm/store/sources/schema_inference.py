@@ -116,9 +116,9 @@ def plan_schema(
     ``notices``. Categories have no values yet; ``Schema.complete`` adds them. Raises UsageError, DataError.
     """
     names = list(column_types)
-    stated_kinds = stated_columns(options)
+    stated_kinds = column_kinds_in_options(options)
     _check_options(names, options, where, stated_kinds)
-    named = {*named_columns(options), *stated_kinds}
+    named = {*columns_named_in_options(options), *stated_kinds}
     index = [name for name in names if name not in named and _is_index(name, (samples or {}).get(name))]
     label = label_of(names if options.label in names else [n for n in names if n not in index], options.label, where)
     index = [name for name in index if name != label]
@@ -201,14 +201,14 @@ def _check_options(names: Sequence[str], options: SourceOptions, where: str, sta
         check_named([name for name in wanted if name is not None], names, option, where)
 
 
-def named_columns(options: SourceOptions) -> set[str | None]:
+def columns_named_in_options(options: SourceOptions) -> set[str | None]:
     """Return the names in options other than --column and --text; that of the label may be 'first' or 'last'."""
     roles = {options.label, options.weight, options.id_column, _split_column(options)}
     crossed = {part for text in options.cross for part in text.split("*")}
     return {*roles, *options.drop, *options.categorical, *options.calendar, *crossed}
 
 
-def stated_columns(options: SourceOptions) -> dict[str, tuple[str, str]]:
+def column_kinds_in_options(options: SourceOptions) -> dict[str, tuple[str, str]]:
     """Return the kinds that --column and --text give, by column: the kind, and the format of dates, amounts and text.
 
     Raises UsageError.

@@ -100,12 +100,12 @@ class BaseSource(Source):
     @property
     def columns(self) -> int | None:
         """The number of features after the steps; None if it is known only after the last batch."""
-        return self.columns_read if self.steps is None else self.steps.stored_columns(self.columns_read)
+        return self.columns_read if self.steps is None else self.steps.count_stored_columns(self.columns_read)
 
     @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the features after the steps; None if the format has no names."""
-        return self.names_read if self.steps is None else self.steps.stored_names(self.names_read)
+        return self.names_read if self.steps is None else self.steps.names_of_stored_columns(self.names_read)
 
     @property
     def is_float16(self) -> bool:

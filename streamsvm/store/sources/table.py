@@ -31,11 +31,11 @@ from streamsvm.store.sources.schema import NUMBER, SINGLE, VECTOR, Schema, check
 from streamsvm.store.sources.schema_inference import (
     Samples,
     check_same_columns,
+    column_kinds_in_options,
+    columns_named_in_options,
     describe_proposals,
     is_index_level,
-    named_columns,
     plan_schema,
-    stated_columns,
 )
 from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
 from streamsvm.store.sources.value_counts import count_first_values, new_census, note_similar_values
@@ -234,7 +234,7 @@ class TableSource(BaseSource):
 
     def _columns_in_common(self, names: Iterable[str]) -> list[str]:
         """Return the columns that all files must have: all except a pandas index that no option names."""
-        named = named_columns(self._options) | set(stated_columns(self._options))
+        named = columns_named_in_options(self._options) | set(column_kinds_in_options(self._options))
         return [name for name in names if name in named or not is_index_level(name)]
 
     def _infer_schema(self, types: Mapping[str, pa.DataType]) -> Schema:

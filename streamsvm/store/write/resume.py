@@ -44,7 +44,7 @@ def resumable_builds(
     target that exists and is not such a build; ConfigError E-CONFIG, with the differences, for an interrupted build
     with other settings.
     """
-    unfinished = [_unfinished_settings(target) for target in targets]
+    unfinished = [_settings_of_unfinished_build(target) for target in targets]
     recorded = unfinished[0]
     resumes = recorded is not None and {**defaults, **recorded} == settings
     for target, other in zip(targets, unfinished, strict=True):
@@ -78,7 +78,7 @@ def _is_free(target: Path) -> bool:
     return all(path.name.endswith(PARTIAL) for path in target.iterdir())
 
 
-def _unfinished_settings(target: Path) -> JsonObject | None:
+def _settings_of_unfinished_build(target: Path) -> JsonObject | None:
     """Return the settings of an interrupted build of ``target``; None if there is none."""
     replacing = target.with_name(f".{target.name}.building")
     return read_unfinished_build(target if not (target / manifests.FILE).exists() else replacing)
