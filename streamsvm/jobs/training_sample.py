@@ -59,7 +59,7 @@ def _sample_rows(store: Store, passes: int) -> Iterator[tuple[Rows, Array]]:
     layout = store.layout
     wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
     count = min(len(layout.chunks), max(4, min(16, passes * len(layout.chunks) // 100)))
-    chosen = sorted(set(np.linspace(0, len(layout.chunks) - 1, count).round().astype(int).tolist()))
+    chosen = layout.spread_chunks(count)
     order = (Visit(0, chunk, 0, shuffled=False, last=chunk == chosen[-1]) for chunk in chosen)
     with Stream(store, order, depth=0) as stream:
         for loaded in stream:

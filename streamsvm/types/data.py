@@ -100,6 +100,10 @@ class Layout:
         """How rows are stored, in words: 'csr', 'dense', or 'dense float16'."""
         return "csr" if not self.dense else "dense" if self.dtype == "float32" else f"dense {self.dtype}"
 
+    def spread_chunks(self, count: int) -> list[int]:
+        """Return the numbers of at most ``count`` chunks at equal distances from the first to the last."""
+        return np.unique(np.linspace(0, len(self.chunks) - 1, count).astype(int)).tolist()
+
     @property
     def largest_chunk(self) -> int:
         """Number of rows of the largest chunk."""

@@ -202,7 +202,7 @@ def read_sample(
 ) -> list[SampleRows]:
     """Return a sample of at most ``most_rows`` rows for each problem, from ``count`` chunks that are spread over the store."""
     layout = store.layout
-    chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, count).astype(int)).tolist()
+    chunks = layout.spread_chunks(count)
     most = min(most_rows, SAMPLE_BYTES // (8 * (scaling.columns + 1)))
     each = -(-most // len(chunks))
     visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in chunks)

@@ -90,7 +90,7 @@ def label_leak_notice(store: Store) -> list[str]:
 
 def _sample_rows(store: Store) -> _Sample:
     layout, into = store.layout, store.buffers()
-    chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, SAMPLED_CHUNKS).astype(int)).tolist()
+    chunks = layout.spread_chunks(SAMPLED_CHUNKS)
     width = layout.columns if layout.nonzeros is None else max(1, sum(layout.nonzeros) // max(1, layout.rows))
     each = max(1, min(SAMPLED_ROWS, SAMPLED_ENTRIES // width) // len(chunks))
     rows, columns, values, targets, count = [], [], [], [], 0

@@ -160,7 +160,7 @@ def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, s
     columns; and the columns with values that are not integers.
     """
     layout, into = store.layout, store.buffers()
-    chunks = np.unique(np.linspace(0, len(layout.chunks) - 1, SAMPLED_CHUNKS).astype(int)).tolist()
+    chunks = layout.spread_chunks(SAMPLED_CHUNKS)
     width = layout.columns if layout.nonzeros is None else max(1, sum(layout.nonzeros) // max(1, layout.rows))
     rows_per_chunk = max(1, min(MOST_SAMPLED // len(chunks), MOST_NUMBERS // width // len(chunks)))
     rows, columns, values, fractional = 0, [], [], set[int]()
