@@ -7,7 +7,7 @@ Linear problems, out of core:
 - ``newton``: Newton's method; its ``__init__`` lists the modules of the package
 - ``lbfgs``: L-BFGS for many classes and many C, by matrix products
 - ``cutting_plane``: the cutting-plane method (OCAS, BMRM)
-- ``interior_point_out_of_core``: an interior-point method on the rows nearest to the kink (``nearest_rows``)
+- ``interior_point_out_of_core``: an interior-point method on the rows nearest to the kink
 - ``interior_point_multinomial``: an interior-point method for multinomial problems in memory
 - ``active_set``: the active-set method, exact, in memory; ``active_set_qp``: its exchange of rows
 - ``elastic_net``: a proximal Newton method with screening of columns; ``l1_ball``: Frank-Wolfe methods over the l1 ball
@@ -19,7 +19,7 @@ Kinds of problems: ``softmax`` (softmax regression), ``problem_kinds`` (one-vs-r
 solvers), ``regularizers`` (the l1 ball, the elastic net).
 
 Shared by several methods: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (the stall
-rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (all rows in memory),
+rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (rows that a pass keeps in memory),
 ``linear_rounding`` (bounds of the rounding errors of P and D), ``leave_one_out`` (leave-one-out scores).
 """
 

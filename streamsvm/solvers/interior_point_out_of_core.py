@@ -38,8 +38,8 @@ from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float64, Int64, row_stack
 from streamsvm.solvers.cholesky import factorize_after_rounding
 from streamsvm.solvers.evaluation import DualPoint, add_to_sum, block_hessian, slopes_at
+from streamsvm.solvers.gathered_rows import CANDIDATE_FACTOR, NearestRows, NearRows
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
-from streamsvm.solvers.nearest_rows import CANDIDATE_FACTOR, NearestRows, NearRows
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.preconditioner import block_bytes, block_size, matrix_bytes
 from streamsvm.solvers.newton.priority_sampling import Sample

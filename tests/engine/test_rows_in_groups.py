@@ -11,9 +11,15 @@ import pytest
 
 from streamsvm.compute import threading as cores
 from streamsvm.engine import partition
-from streamsvm.engine.evaluation import evaluate_problems, sum_weight_with_loss
+from streamsvm.engine.evaluation import (
+    ProblemBlock,
+    RowsInGroups,
+    Summation,
+    evaluate_problems,
+    sum_groups,
+    sum_weight_with_loss,
+)
 from streamsvm.engine.row_state import RowStates
-from streamsvm.engine.row_sums import ProblemBlock, RowsInGroups, Summation, sum_groups
 from streamsvm.features.scaling import Raw
 from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth

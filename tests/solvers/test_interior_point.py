@@ -9,9 +9,9 @@ import pytest
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
+from streamsvm.solvers.gathered_rows import NearestRows
 from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 from streamsvm.solvers.line_search import STEPS, SegmentSums
-from streamsvm.solvers.nearest_rows import NearestRows
 from streamsvm.types import Block, Problem
 from streamsvm.types.state import merge_states
 from tests.axes import each_value

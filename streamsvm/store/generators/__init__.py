@@ -1,8 +1,7 @@
 """Random data sets, by name.
 
-simple     what a generator is; a separable set, two moons, sparse text
+simple     what a generator is; a separable set, two moons, sparse text, vectors like embeddings
 susy       a data set like SUSY
-embeddings vectors of one length in many classes
 table      an encoded table: numeric and one-hot columns
 raw_table  tables as text, before encoding
 """
@@ -19,7 +18,7 @@ GENERATORS = Registry(
         "sparse-text": "streamsvm.store.generators.simple:SparseText",
         "separable": "streamsvm.store.generators.simple:Separable",
         "two-moons": "streamsvm.store.generators.simple:TwoMoons",
-        "embeddings": "streamsvm.store.generators.embeddings:Embeddings",
+        "embeddings": "streamsvm.store.generators.simple:Embeddings",
     },
 )
 
