@@ -6,10 +6,11 @@ has to be installed or imported only to recognize its objects.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from os import PathLike
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, cast, runtime_checkable
 
 from streamsvm.errors import UsageError
 
@@ -256,21 +257,33 @@ def kind_of(X: object) -> RowKind:
 
 
 def as_numpy(X: Any) -> Any:
-    """Return an array of the array API or a tensor as a numpy array without a copy, anything else unchanged.
+    """Return an array of the array API or a tensor as a numpy array without a copy, one of bfloat16 as a
+    ``BFloat16Array``, anything else unchanged.
 
-    Raises UsageError for a tensor on an accelerator, since all computation is on CPUs, for one of bfloat16, which numpy
-    does not have, and for one that records gradients.
+    Raises UsageError for a tensor on an accelerator, since all computation is on CPUs, and for one that records
+    gradients.
     """
     import numpy as np
 
+    from streamsvm.bfloat16 import BFLOAT16, BFloat16Array
+
+    is_bfloat16 = str(getattr(X, "dtype", "")).rpartition(".")[2] == BFLOAT16
+    if isinstance(X, np.ndarray) and is_bfloat16:
+        return BFloat16Array(X.view(np.uint16))
     if isinstance(X, np.ndarray) or package_of(X) in ON_DISK or not isinstance(X, Tensor):
         return X
     try:
+        if is_bfloat16 and not getattr(X, "requires_grad", False):
+            # the bits as a type that numpy has; torch.int16 is an attribute of the module that X comes from
+            bits = cast(Any, X).view(sys.modules[package_of(X)].int16)
+            return BFloat16Array(np.from_dlpack(bits).view(np.uint16))
         return np.from_dlpack(X)
-    except (BufferError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, BufferError, RuntimeError, TypeError, ValueError) as error:
         name = f"{type(X).__module__}.{type(X).__qualname__}"
-        if "bfloat16" in str(getattr(X, "dtype", "")):
-            raise UsageError(f"numpy has no bfloat16, the type of this {name}", hint="pass X.float()") from error
+        if isinstance(error, AttributeError):
+            raise UsageError(
+                f"the bits of this {name} of bfloat16 cannot be read", hint="pass it as float32"
+            ) from error
         if getattr(X, "requires_grad", False):
             raise UsageError(f"this {name} records gradients", hint="pass X.detach()") from error
         raise UsageError(

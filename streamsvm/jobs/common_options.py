@@ -40,11 +40,12 @@ CHUNK = Option(
 ChunkBytes = Annotated[int, CHUNK]
 STORE_DTYPE = Option(
     "Dense rows: the type of the stored numbers. float16 halves the bytes of every pass and keeps 11 bits of a number; "
+    "bfloat16 keeps 8 bits, and numbers as large as those of float32; "
     "uint8, for whole numbers from 0 to 255 such as pixels, leaves a quarter, and so does int8, in which 127 stands for the "
     "largest number of a column, found in a reading before. Training, certificates and statistics are of the numbers as stored. "
-    "auto: float16 if all are float16 in the source, else float32.",
+    "auto: the type of the source if that is float16 or bfloat16, else float32.",
     "output",
-    choices=("auto", "float32", "float16", "uint8", "int8"),
+    choices=("auto", "float32", "float16", "bfloat16", "uint8", "int8"),
 )
 Seed = Annotated[int, Option("Seed of all random choices.", bounds=Bounds(least=0))]
 

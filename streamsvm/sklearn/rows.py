@@ -28,6 +28,7 @@ from sklearn.utils.validation import validate_data
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.api.wording import respell
+from streamsvm.bfloat16 import BFloat16Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.errors import BudgetError, ConfigError, DataError, StreamSVMError, UsageError
@@ -134,8 +135,8 @@ def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
     labels = [load_labels(X, one) for one in y]
     with as_value_errors():
         rows, labels = as_numpy(X), [as_numpy(one) for one in labels]
-    if isinstance(rows, np.ndarray) and rows.dtype == np.float16:
-        rows = rows.astype(np.float32)  # scikit-learn would make float64 of it
+    if isinstance(rows, BFloat16Array) or (isinstance(rows, np.ndarray) and rows.dtype == np.float16):
+        rows = np.asarray(rows, np.float32)  # scikit-learn would make float64 of float16
     return validate_data(
         estimator, rows, *labels, accept_sparse="csr", dtype=KEPT_DTYPES, accept_large_sparse=True, **more
     )

@@ -39,6 +39,10 @@ class Batch(NamedTuple):
     random."""
 
 
+BYTES_OF_TYPE = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1, "uint8": 1}
+"""Bytes of a number of dense rows on disk, by its type."""
+
+
 @dataclass(frozen=True, slots=True)
 class Layout:
     """The properties of a store that are known without reading its chunks."""
@@ -124,7 +128,7 @@ class Layout:
 
     def chunk_bytes(self, chunk: int) -> int:
         """Return the bytes that are read for a chunk: entries, targets and weights."""
-        return self._chunk_bytes(chunk, np.dtype(self.dtype).itemsize)
+        return self._chunk_bytes(chunk, BYTES_OF_TYPE[self.dtype])
 
     @property
     def bytes_in_memory(self) -> int:

@@ -146,7 +146,7 @@ def test_npy_labels_of_several_arrays_are_in_one_file(write: Callable[..., Path]
         values, labels, source = read(*paths, labels=y)
         assert (values == rows).all()
         assert labels.tolist() == (np.arange(12) % 3).tolist()
-        assert source.is_float16
+        assert source.dtype == "float16"
     with pytest.raises(
         StreamSVMError, match=r"2 arrays from .*part-0.npy on has 6 rows, .*y.npy the shape \(12,\)"
     ) as caught:

@@ -1,9 +1,13 @@
-"""Stores of float16, uint8 and int8: fewer bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
+"""Stores of float16, bfloat16, uint8 and int8: fewer bytes on disk, the problem of the numbers as stored, the same bits where nothing is rounded."""
 
 from __future__ import annotations
 
 import json
+import math
+import sys
+from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
+from streamsvm.bfloat16 import BFloat16Array
 from streamsvm.cli.main import cli
 from streamsvm.sklearn import StreamSVC
 from streamsvm.store import read_chunk
@@ -66,6 +71,51 @@ def test_store_dtype_auto_is_that_of_the_source_and_changes_no_bit(tmp_path: Pat
     # what a table has in two types, or is filled, is not taken for float16
     sv.ingest([half, single], tmp_path / "both.zarr", **options)
     assert sv.open_store(tmp_path / "both.zarr").layout.kind == "dense"
+
+
+def bfloat16_of(number: Fraction) -> float:
+    """Return the nearest number of 8 bits, the even one of two, from the definition."""
+    exponent = max(math.frexp(float(abs(number)))[1] - 8, -133)
+    return math.copysign(float(round(abs(number) / Fraction(2) ** exponent) * Fraction(2) ** exponent), number)
+
+
+def test_store_dtype_bfloat16_rounds_to_nearest_even_and_is_decoded_exactly() -> None:
+    lower = np.array([0, 1, 0x7FFF, 0x8000, 0x8001, 0xFFFF], np.uint32)
+    upper = np.array([0, 1, 0x7F, 0x80, 0x3F7F, 0x3F80, 0x7F7E, 0x80], np.uint32) << 16
+    bits = np.concatenate([(upper[:, None] + lower).ravel(), RANDOM.integers(0, 0x7F7F0000, 2000, np.uint32)])
+    numbers = np.concatenate([bits, bits | np.uint32(1 << 31)]).view(np.float32).reshape(-1, 4)
+    rounded, does_not_fit = Encoding("bfloat16").round(numbers)
+    assert not does_not_fit.any()
+    assert rounded.ravel().tolist() == [bfloat16_of(Fraction(float(number))) for number in numbers.ravel()]
+    stored = np.concatenate([np.arange(0x7F80), np.arange(0x8000, 0xFF80)]).astype(np.uint16).reshape(-1, 2)
+    decoded = np.empty(stored.shape, np.float32)
+    Encoding("bfloat16").decode(stored, decoded)
+    assert (Encoding("bfloat16").encode(decoded) == stored).all()
+
+
+@pytest.mark.parametrize("form", ["zarr", "h5"])
+def test_store_dtype_bfloat16_poses_the_problem_of_the_stored_numbers(tmp_path: Path, form: str) -> None:
+    large = X * np.float32(1e30)
+    store = tmp_path / f"s.{form}"
+    options: dict[str, Any] = {"store_dtype": "bfloat16", "chunk": "16KiB"}
+    sv.ingest(large, store, y=Y, test_fraction=0.1, **options)
+    sv.ingest(large, tmp_path / f"all.{form}", y=Y, **options)
+    opened = sv.open_store(tmp_path / f"all.{form}")
+    assert opened.layout.kind == "dense bfloat16"
+    assert opened.layout.bytes_per_pass == 2 * X.size + 4 * ROWS
+    told = CliRunner().invoke(cli, ["info", str(store)])
+    assert "dense bfloat16" in told.stdout
+    stored = stored_rows(tmp_path / f"all.{form}")
+    assert (stored == Encoding("bfloat16").round(large)[0]).all()
+    # stored numbers are taken as they are, and give the same store
+    sv.ingest(BFloat16Array((stored.view(np.uint32) >> 16).astype(np.uint16)), tmp_path / "t.zarr", y=Y, chunk="16KiB")
+    assert sv.open_store(tmp_path / "t.zarr").digest == opened.digest
+    sv.ingest(stored, tmp_path / "single.zarr", y=Y, chunk="16KiB")
+    weights = [
+        sv.fit(path, tmp_path / "m.svm", overwrite=True, standardize=True).model.weights
+        for path in (tmp_path / f"all.{form}", tmp_path / "single.zarr")
+    ]
+    assert (weights[0] == weights[1]).all()
 
 
 @pytest.mark.parametrize("form", ["zarr", "h5"])
@@ -164,7 +214,7 @@ class Tensor:
         return 1, 0
 
 
-def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path) -> None:
+def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mapped = np.memmap(tmp_path / "rows.bin", np.float16, "w+", shape=HALF.shape)
     mapped[:] = HALF
     expected = sv.fit(HALF, tmp_path / "m.svm", y=Y).model.weights
@@ -173,8 +223,17 @@ def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path) -> None:
         assert sv.open_store(tmp_path / "s.zarr").layout.kind == "dense float16"
         assert (sv.fit(rows, tmp_path / "m.svm", y=Y, overwrite=True).model.weights == expected).all()
         assert StreamSVC().fit(rows, Y).score(mapped, Y) > 0.7
+    monkeypatch.setitem(sys.modules, Tensor.__module__.partition(".")[0], SimpleNamespace(int16=np.int16))
+    bits = Encoding("bfloat16").encode(X)
+    brain = Tensor(bits, "torch.bfloat16")
+    brain.view = lambda dtype: Tensor(bits.view(dtype), "torch.int16")  # type: ignore[attr-defined]
+    sv.ingest(brain, tmp_path / "s.zarr", y=Y, overwrite=True)
+    assert sv.open_store(tmp_path / "s.zarr").layout.kind == "dense bfloat16"
+    expected = sv.fit(Encoding("bfloat16").round(X)[0], tmp_path / "m.svm", y=Y, overwrite=True).model.weights
+    assert (sv.fit(brain, tmp_path / "m.svm", y=Y, overwrite=True).model.weights == expected).all()
+    assert StreamSVC().fit(brain, Y).score(brain, Y) > 0.7
     for dtype, changes, hint in (
-        ("torch.bfloat16", {"refusal": "unsupported"}, "X.float"),
+        ("torch.bfloat16", {}, "pass it as float32"),
         ("torch.float32", {"refusal": "gradient", "requires_grad": True}, "X.detach"),
         ("torch.float32", {"refusal": "device", "device": "cuda:0"}, "X.to"),
     ):
@@ -191,6 +250,7 @@ def test_store_dtype_of_memory_maps_and_tensors(tmp_path: Path) -> None:
     ("rows", "options", "error", "text"),
     [
         (np.where(np.arange(36).reshape(9, 4) == 17, 1e6, 1.0), {}, sv.DataError, "row 5, feature 2: 1e.06 does not fit float16"),
+        (np.full((9, 2), 3.4e38), {"store_dtype": "bfloat16"}, sv.DataError, "row 1, feature 1: 3.4e.38 does not fit bfloat16, .* 3.39e38"),
         *((np.eye(9) * number, {"store_dtype": "uint8"}, sv.DataError, "does not fit uint8") for number in (1.5, 256, -1)),
         (np.eye(9), {"layout": "csr"}, sv.UsageError, "float16.* is for dense rows"),
     ],

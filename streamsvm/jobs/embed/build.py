@@ -55,7 +55,6 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.landmarks import draw_landmarks, iterate_chosen
 from streamsvm.jobs.embed.plan import (
-    DTYPES,
     NystromRequest,
     embedding_terms,
     feature_blocks_term,
@@ -76,6 +75,7 @@ from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.write.resume import SPACE_FACTOR, store_outputs
 from streamsvm.store.write.writer import LARGEST_JOURNAL, StoreWriter
 from streamsvm.types import Chunk, Report, Store, Term, silent
+from streamsvm.types.data import BYTES_OF_TYPE
 
 FORMAT = 1
 JOURNAL = "journal.json"
@@ -239,7 +239,7 @@ class Builder:
 
     def _check_space(self, rank: int, directory: Path) -> None:
         """Raise StorageError if the disk has less free space than the rest of the embedding needs."""
-        needed = round(SPACE_FACTOR * self.store.layout.rows * (rank * DTYPES[self.job.dtype] + 8))
+        needed = round(SPACE_FACTOR * self.store.layout.rows * (rank * BYTES_OF_TYPE[self.job.dtype] + 8))
         written = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
         free = shutil.disk_usage(directory).free
         if needed - written > free:

@@ -31,6 +31,7 @@ from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Kernel, Layout, Store, Term
+from streamsvm.types.data import BYTES_OF_TYPE
 
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.kernel_matrix import Points
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 
 DISK, ON_THE_FLY, AUTO = "disk", "fly", "auto"
-DTYPES = {"float32": 4, "float16": 2, "int8": 1}
 PROBE_ROWS = 512
 """The number of rows on which the cost of the map is measured."""
 FREE_DISK_FACTOR = 2
@@ -271,7 +271,7 @@ def choose_embedding(
     else:
         fly_seconds = passes * rows * cost.factored_gradient + expected[1] * cost.features
     disk = disk_speed(Path(job.model).parent)
-    nbytes = rows * m * DTYPES[job.embedding_dtype]
+    nbytes = rows * m * BYTES_OF_TYPE[job.embedding_dtype]
     cached = nbytes <= budget.page_cache_bytes(budget.memory_limit(job.memory))
     write_seconds = nbytes / disk["write"]
     read_seconds = max(nbytes / (disk["read"] * (4 if cached else 1)), rows * cost.gradient)

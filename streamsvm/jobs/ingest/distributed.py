@@ -108,9 +108,9 @@ class DistributedSource:
             yield from _batches(self._directory, facts)
 
     @property
-    def is_float16(self) -> bool:
-        """Whether all numbers of all rows, after the encoding, are float16 numbers."""
-        return self._all_files.is_float16
+    def dtype(self) -> str:
+        """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
+        return self._all_files.dtype
 
     def encoding(self) -> JsonObject:
         """Return the encoding that later reads of such files must use (``Source.encoding``)."""

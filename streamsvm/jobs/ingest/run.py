@@ -20,6 +20,7 @@ import msgspec
 import numpy as np
 
 from streamsvm.aliases import JsonObject
+from streamsvm.bfloat16 import BFLOAT16
 from streamsvm.compute import threading
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import options_of
@@ -70,6 +71,7 @@ from streamsvm.store.write.resume import Opener, lock_all, repairs, require_spac
 from streamsvm.store.write.shuffle import SHUFFLE_BYTES, ShufflingWriter
 from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
+from streamsvm.types.data import BYTES_OF_TYPE
 
 SOURCE_BYTES = 64 << 20
 """Bytes counted for the parser, its text and the rows in flight. The largest measured use is 60 MiB, for a Parquet file
@@ -81,6 +83,12 @@ the next chunk only after the previous one was written."""
 PARSER_BYTES = 16 << 20
 """Bytes for each additional parser thread: text, parsed arrays and rows (measured: 9 MiB with short rows)."""
 AUTO = "auto"
+RANGES = {
+    FLOAT16: "numbers up to 65504",
+    BFLOAT16: "numbers up to 3.39e38",
+    UINT8: "whole numbers from 0 to 255",
+}
+"""The numbers that a type of stored numbers can represent; int8 represents all, since its scale follows from them."""
 LEAST_LARGEST = 1e-30
 """The largest number of a column of zeros, by which its scale is not 0."""
 CACHE = "cache"
@@ -168,8 +176,7 @@ class Stores:
         if does_not_fit.any():
             row, column = np.argwhere(does_not_fit)[0].tolist()
             place = f"row {self.rows + row + 1}, feature {column + 1}"
-            what = "whole numbers from 0 to 255" if encoding.dtype == UINT8 else "numbers up to 65504"
-            found = f"{place}: {X.values[row, column]:g} does not fit {encoding.dtype}, which holds {what}"
+            found = f"{place}: {X.values[row, column]:g} does not fit {encoding.dtype}, which holds {RANGES[encoding.dtype]}"
             raise DataError(found, code="E-RANGE", hint="pass --store-dtype float32, or scale the numbers")
         return Dense(rounded)
 
@@ -467,7 +474,7 @@ def check_disk(target: Path, total: int, read: Source, first: Batch, form: Store
     ``total``: bytes of all sources.
     """
     if form.columns and not form.sparse:
-        entries: float = np.dtype(FLOAT32 if form.encoding is None else form.encoding.dtype).itemsize * form.columns
+        entries: float = BYTES_OF_TYPE[FLOAT32 if form.encoding is None else form.encoding.dtype] * form.columns
     else:
         entries_read = first.X.data if isinstance(first.X, CSR) else first.X.values
         entries = 8 + 8 * np.count_nonzero(entries_read) / row_count(first.X)
@@ -581,8 +588,8 @@ def find_scale(source: Source) -> Float32 | None:
 def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Batch, scale: Float32 | None) -> StoreForm:
     """Return the form in which the rows of a source are stored. Raises UsageError for a type that CSR rows cannot have."""
     sparse = _is_sparse(job.layout, source.sparse, columns, first)
-    if job.store_dtype == AUTO and not sparse and source.is_float16:
-        return StoreForm(sparse, columns, Encoding(FLOAT16), is_exact=True)
+    if job.store_dtype == AUTO and not sparse and source.dtype != FLOAT32:
+        return StoreForm(sparse, columns, Encoding(source.dtype), is_exact=True)
     if job.store_dtype in (AUTO, FLOAT32):
         return StoreForm(sparse, columns, None, is_exact=True)
     if sparse:
@@ -590,7 +597,7 @@ def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Bat
             f"--store-dtype {job.store_dtype} is for dense rows, and these rows are stored as CSR",
             hint="leave it out, or pass --layout dense",
         )
-    is_exact = job.store_dtype == FLOAT16 and source.is_float16
+    is_exact = job.store_dtype == source.dtype
     encoding = Encoding(job.store_dtype) if scale is None else Encoding(job.store_dtype, scale)
     return StoreForm(sparse, columns, encoding, is_exact=is_exact)
 

@@ -1,10 +1,10 @@
 """Describe the arrays of a store: the name, dtype and unit (Zarr or HDF5 chunk) of each. Split chunks of rows into
 these arrays, and allocate buffers for reading.
 
-The features of a dense store may be stored as float16, uint8 or int8 (``Encoding``); they are decoded to float32 when
-read.
+The features of a dense store may be stored as float16, bfloat16, uint8 or int8 (``Encoding``); they are decoded to
+float32 when read.
 
-X                               dense: rows as float32, or encoded as float16, uint8 or int8
+X                               dense: rows as float32, or encoded as float16, bfloat16 (its bits in uint16), uint8, int8
 X/data, X/indices, X/indptr     CSR in the AnnData encoding: float32, int32, int64
 y                               int32 class codes, or float64 targets
 weight                          float32 row weights
@@ -20,6 +20,7 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm.aliases import Array, JsonObject, ValuesByName
+from streamsvm.bfloat16 import BFLOAT16, round_to_bfloat16, widen_bfloat16
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, row_count
 from streamsvm.store.format.labels import class_counts
@@ -38,11 +39,12 @@ FILL: ValuesByName = {
     "float16": "NaN",
     "int8": -128,
     "uint8": 0,
+    "uint16": 0x7FC0,
     "int32": -1,
     "int64": -1,
 }
 """The fill value of an array by dtype: what other programs read for a missing unit. It is never a valid value, except
-for uint8, where every value is valid.
+for uint8, where every value is valid. uint16 holds the bits of bfloat16, and 0x7FC0 is its NaN.
 """
 MIN_ITEMS_PER_UNIT = 1024
 PAGE = 4096
@@ -52,10 +54,10 @@ FLOAT32, FLOAT16, UINT8, INT8 = "float32", "float16", "uint8", "int8"
 
 
 class Encoding(NamedTuple):
-    """The encoding of the features of a dense store: float16, uint8, or int8 with a scale factor per column."""
+    """The encoding of the features of a dense store: float16, bfloat16, uint8, or int8 with a scale factor per column."""
 
     dtype: str
-    """'float16', 'uint8' or 'int8'."""
+    """'float16', 'bfloat16', 'uint8' or 'int8'."""
     scale: Float32 = np.empty(0, np.float32)
     """The scale factor of each column (columns,); empty for other types than int8."""
 
@@ -65,12 +67,14 @@ class Encoding(NamedTuple):
         return f"dense-{self.dtype}"
 
     def encode(self, values: Float32) -> Array:
-        """Return rows (n, columns) as they are stored. Numbers out of range become infinite in float16, and the nearest
-        representable integer in uint8 and int8.
+        """Return rows (n, columns) as they are stored. Numbers out of range become infinite in float16 and
+        bfloat16, and the nearest representable integer in uint8 and int8.
         """
         if self.dtype == FLOAT16:
             with np.errstate(over="ignore"):
                 return values.astype(np.float16)
+        if self.dtype == BFLOAT16:
+            return round_to_bfloat16(values)
         if self.dtype == UINT8:
             return np.clip(np.rint(values), 0, 255).astype(np.uint8)
         from streamsvm.compute.blocks.column_scaling import to_int8
@@ -83,19 +87,24 @@ class Encoding(NamedTuple):
         """Return rows as they will be read back, float32 (n, columns), and a mask of the numbers that the type cannot
         represent, bool (n, columns).
 
-        For float16 these are numbers out of range; for uint8, numbers that are out of range or not whole; for int8,
+        For float16 and bfloat16 these are numbers out of range; for uint8, numbers that are out of range or not whole; for int8,
         none.
         """
         rounded, stored = np.empty(values.shape, np.float32), self.encode(values)
         self.decode(stored, rounded)
         if self.dtype == UINT8:
             return rounded, rounded != values
+        if self.dtype == BFLOAT16:
+            return rounded, ~np.isfinite(rounded)
         return rounded, ~np.isfinite(stored)
 
     def decode(self, stored: Array, out: Float32) -> None:
         """Decode stored rows into ``out`` (n, columns) float32."""
         if self.dtype == UINT8:
             out[:] = stored
+            return
+        if self.dtype == BFLOAT16:
+            widen_bfloat16(stored, out)
             return
         if self.dtype == FLOAT16:
             from streamsvm.compute.blocks.column_scaling import from_float16
@@ -154,7 +163,8 @@ def specs_of(kind: str, columns: int, chunk_rows: int, *, weighted: bool, regres
     types = TYPES | ({"y": TARGET_TYPE} if regression else {})
     row_arrays = ["y", "weight"] if weighted else ["y"]
     if kind in DENSE_DTYPES:
-        specs = [ArraySpec(MATRIX, DENSE_DTYPES[kind], columns, chunk_rows)]
+        dtype = DENSE_DTYPES[kind]
+        specs = [ArraySpec(MATRIX, "uint16" if dtype == BFLOAT16 else dtype, columns, chunk_rows)]
         specs += [ArraySpec(name, types[name], 0, chunk_rows) for name in row_arrays]
     else:
         unit = max(MIN_ITEMS_PER_UNIT, chunk_rows)

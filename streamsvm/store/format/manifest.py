@@ -22,8 +22,14 @@ FILE = "manifest.json"
 JOURNAL_FILE = "ingest.journal"
 """The journal of a store that is being written; the commit removes it."""
 FORMAT = 1
-DENSE_DTYPES = {"dense": "float32", "dense-float16": "float16", "dense-int8": "int8", "dense-uint8": "uint8"}
-"""The dtype of the features on disk, by kind of dense store."""
+DENSE_DTYPES = {
+    "dense": "float32",
+    "dense-float16": "float16",
+    "dense-bfloat16": "bfloat16",
+    "dense-int8": "int8",
+    "dense-uint8": "uint8",
+}
+"""The type of the features on disk, by kind of dense store."""
 LARGEST_MANIFEST = 256 << 20
 """The largest manifest that is read, in bytes: that of some two million chunks."""
 MEMORY_PER_BYTE = 9

@@ -13,9 +13,11 @@ import numpy as np
 import scipy.sparse
 
 from streamsvm.aliases import Array, JsonObject
+from streamsvm.bfloat16 import BFLOAT16
 from streamsvm.errors import DataError
 from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, as_numpy, kind_of
 from streamsvm.rows import CSR
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32
 from streamsvm.store.sources.array_rows import SLICE_BYTES, rows_of
 from streamsvm.store.sources.dask_blocks import LABELS, WEIGHTS, check_one_per_row, labels_of, weights_of
 from streamsvm.store.sources.options import SourceOptions
@@ -65,7 +67,8 @@ class OpenArraySource(BaseSource):
         self._given, self._missing, self.exact = given, missing, exact
         self.names_read = given.names
         self.columns_read = int(X.shape[1])
-        self.reads_float16 = str(getattr(X, "dtype", "")) == "float16"
+        dtype = str(getattr(X, "dtype", ""))
+        self.dtype_read = dtype if dtype in (FLOAT16, BFLOAT16) else FLOAT32
         self.sparse = isinstance(rows_of(X[:1], NAME, missing=missing), CSR)
 
     def read(self) -> Iterator[Batch]:

@@ -24,6 +24,7 @@ from numpy.lib import format as npy_format
 from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, SecurityError, UsageError, quote
 from streamsvm.rows import Dense
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.array_rows import HINT_DTYPE, KINDS, SLICE_BYTES, as_numbers
 from streamsvm.store.sources.byte_stream import Input
@@ -65,7 +66,7 @@ class NpySource(BaseSource):
                     self._check(X, y, path)
                     dtypes.add(X.dtype)
                     self._rows += X.rows
-        self.reads_float16 = {dtype.name for dtype in dtypes} == {"float16"}
+        self.dtype_read = FLOAT16 if {dtype.name for dtype in dtypes} == {FLOAT16} else FLOAT32
         self._paths = tuple(path for path in paths if path in self._widths)
         if self._labels is not None and self._rows:
             with ExitStack() as stack:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count
+from streamsvm.store.format.arrays import Encoding
 from streamsvm.store.sources.offsets import (
     Offsets,
     collect_first_rows,
@@ -175,14 +176,14 @@ class RowSteps(NamedTuple):
             return read
         return read + tuple(f"{read[j]} missing" for j in self.filling.indicators)
 
-    def keep_float16(self) -> bool:
-        """Return whether rows of float16 numbers are such rows after the steps."""
+    def keep_dtype(self, dtype: str) -> bool:
+        """Return whether rows of float16 or bfloat16 numbers are such rows after the steps."""
         if self.offsets is not None and len(self.offsets.columns):
             return False
         if self.filling is None:
             return True
-        with np.errstate(over="ignore"):
-            return bool((self.filling.values.astype(np.float16) == self.filling.values).all())
+        fill = np.asarray(self.filling.values, np.float32).reshape(1, -1)
+        return bool((Encoding(dtype).round(fill)[0] == fill).all())
 
     def to_json(self) -> JsonObject:
         """Return the steps as fields of a recorded encoding."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamsvm.aliases import JsonObject
+from streamsvm.store.format.arrays import FLOAT32
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.preprocessing import RowSteps
@@ -53,8 +54,8 @@ class Source(Protocol):
         ...
 
     @property
-    def is_float16(self) -> bool:
-        """Whether all numbers of all rows, after the steps, are float16 numbers."""
+    def dtype(self) -> str:
+        """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
         ...
 
     def encoding(self) -> JsonObject:
@@ -73,8 +74,8 @@ class BaseSource(Source):
     """The number of columns that ``read`` yields; None while it is unknown."""
     names_read: tuple[str, ...] | None = None
     """The names of the columns that ``read`` yields; None if the format has no names."""
-    reads_float16: bool = False
-    """Whether ``read`` yields numbers that the format has in float16."""
+    dtype_read: str = FLOAT32
+    """The type in which the format has the numbers that ``read`` yields, if that is 'float16' or 'bfloat16'."""
     vectors_read: tuple[tuple[int, int], ...] = ()
     """The ranges [start, stop) of columns that ``read`` yields of vectors, which are missing as a whole."""
     steps: RowSteps | None = None
@@ -108,9 +109,9 @@ class BaseSource(Source):
         return self.names_read if self.steps is None else self.steps.names_of_stored_columns(self.names_read)
 
     @property
-    def is_float16(self) -> bool:
-        """Whether all numbers of all rows, after the steps, are float16 numbers."""
-        return self.reads_float16 and (self.steps is None or self.steps.keep_float16())
+    def dtype(self) -> str:
+        """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
+        return self.dtype_read if self.steps is None or self.steps.keep_dtype(self.dtype_read) else FLOAT32
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, after the steps."""

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, null_out_added_words, to_canonical_text
 from streamsvm.store.sources.encoding import BATCH_BYTES, TableEncoder, batch_rows, find_bad_cells
 from streamsvm.store.sources.files import refuse_partitions
@@ -86,7 +87,7 @@ class TableSource(BaseSource):
             self.schema = self._full_schema = self._infer_schema(self._table_types)
         self.columns_read, self.names_read = self.schema.width, self.schema.names
         self.vectors_read = self.schema.vectors
-        self.reads_float16 = self._has_float16_only()
+        self.dtype_read = FLOAT16 if self._has_float16_only() else FLOAT32
         self.id_column = self.schema.id_column
         self.sparse = self.schema.sparse
 
