@@ -310,6 +310,18 @@ def needs_ingest(X: object) -> bool:
     return kind not in (RowKind.ARRAY, RowKind.OTHER) or package_of(X) in ON_DISK
 
 
+def count_bytes(X: Any) -> int | None:
+    """Return the bytes that the numbers of X take as float32, with text counted as numbers; None if its size is not
+    known without computing its rows.
+    """
+    if kind_of(X) not in (RowKind.FRAME, RowKind.ARRAY, RowKind.DISK_ARRAY) or not isinstance(X, Shaped):
+        return None
+    if isinstance(X, SparseMatrix):
+        return 8 * X.nnz
+    rows, columns = X.shape
+    return int(4 * rows * columns)
+
+
 def is_lazy(values: object) -> bool:
     """Return whether labels or weights are a query of dask, polars or DuckDB that has not been computed yet."""
     lazy = kind_of(values) in (*DASK, RowKind.LAZY_FRAME)

@@ -26,7 +26,16 @@ from streamsvm.errors import StreamSVMError, UsageError, quote
 from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
-from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, WITH_COLUMN_NAMES, RowKind, check_readable, kind_of
+from streamsvm.kinds_of_rows import (
+    ARRAYS,
+    DASK,
+    TABLES,
+    WITH_COLUMN_NAMES,
+    RowKind,
+    check_readable,
+    count_bytes,
+    kind_of,
+)
 from streamsvm.types import Report
 
 Action = Callable[[Any, Report], JobResult]
@@ -242,7 +251,7 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
     ingest_rows = _choose_action(X, y, weight, partial(format_call, step, (y, weight), job))
     assert ingest_rows is not None
     train = fit_rows if step == "fit" else tune_rows
-    return train(job, ingest_rows, report, table=has_labels)
+    return train(job, ingest_rows, report, table=has_labels, given_bytes=count_bytes(X))
 
 
 @contextmanager

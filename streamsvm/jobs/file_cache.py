@@ -134,12 +134,16 @@ def cache_files(
             check_time()
 
 
-def ingest_given_rows(job: FilesJob, ingest_rows: IngestRows, report: Report, *, table: bool) -> CachedRows:
+def ingest_given_rows(
+    job: FilesJob, ingest_rows: IngestRows, report: Report, *, table: bool, given_bytes: int | None
+) -> CachedRows:
     """Return the store with rows of a program, which ``ingest_rows`` writes to the store that the job names.
 
-    ``table``: whether the rows are a raw table, of which a part is held out, and not arrays.
+    ``table``: whether the rows are a raw table, of which a part is held out, and not arrays. ``given_bytes``: their
+    size; None if it is unknown.
     """
-    asked = job.ingest_job((), Path(job.store), table=table, held_out=HELD_OUT if table else 0.0)
+    held_out = HELD_OUT if table else 0.0
+    asked = job.ingest_job((), Path(job.store), table=table, held_out=held_out, given_bytes=given_bytes)
     made = ingest_rows(asked, report)
     there = manifests.read(asked.store)
     return CachedRows(asked, table, there.facts, there.layout().rows, made.notices, kept=False)

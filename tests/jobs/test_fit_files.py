@@ -586,6 +586,38 @@ def test_text_in_another_encoding_is_read_with_its_name(tmp_path: Path) -> None:
     assert run("ingest", tmp_path / "latin-1.csv", tmp_path / "s.zarr", "--label", "y", "--encoding", "x").exit_code
 
 
+def test_json_lines_in_another_encoding_are_read_with_its_name(tmp_path: Path) -> None:
+    rows = [{"name": name, "y": k % 2} for k, name in enumerate(["Müller", "Café", "Zoë"] * 50)]
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    for encoding in ("latin-1", "utf-16"):
+        path = tmp_path / f"{encoding}.jsonl"
+        path.write_text(text, encoding=encoding)
+        model = sv.fit(path, label="y", encoding=encoding, report="none").model
+        assert set(model.coefficients()["value"]) >= {"Müller", "Café", "Zoë"}
+        assert sv.evaluate(model, path).evaluation.rows == 150  # read as the rows that the model was trained on
+        for mode in ("error", "skip"):
+            command = ("ingest", path, tmp_path / "s.zarr", "--label", "y", "--on-bad-line", mode)
+            refused = run(*command)
+            assert f"--encoding {encoding}" in refused.output
+            assert f"--encoding {encoding}" in run(*command, "--describe").output
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_line_in_another_encoding_is_a_bad_line(form: str, tmp_path: Path) -> None:
+    """Pyarrow takes a column with such a value for bytes."""
+    rows = [("Café" if k == 300 else "Rome", k % 7, "ab"[k % 2]) for k in range(500)]
+    lines = [f"{name},{x},{y}" for name, x, y in rows]
+    if form == "jsonl":
+        lines = [json.dumps({"name": name, "x": x, "y": y}, ensure_ascii=False) for name, x, y in rows]
+    path = tmp_path / f"t.{form}"
+    path.write_text("\n".join([*(["name,x,y"] if form == "csv" else []), *lines, ""]), encoding="latin-1")
+    number = 302 if form == "csv" else 301
+    refused = run("ingest", path, tmp_path / "s.zarr", "--label", "y")
+    assert (f"line {number}" in refused.output, "--encoding latin-1" in refused.output) == (True, True)
+    made = sv.ingest(path, tmp_path / "s.zarr", label="y", on_bad_line="skip")
+    assert made.rows == 499
+
+
 def test_refused_search_and_fit_leave_nothing_behind(table: Path, tmp_path: Path) -> None:
     store = tmp_path / "s.zarr"
     sv.ingest(table, store, label="left", chunk="4KiB", missing="mean", on_bad_line="skip", missing_label="skip")
@@ -611,3 +643,22 @@ def test_fit_of_a_small_file_holds_rows_out_to_choose_by(tmp_path: Path) -> None
     )
     held = fitted.plan.layout.rows
     assert 0.6 * 5400 < held < 0.9 * 5400
+
+
+@pytest.mark.parametrize("rows", [80, 1000])
+def test_fit_of_small_rows_of_a_program_holds_rows_out_to_choose_by(rows: int) -> None:
+    rng = np.random.default_rng(6)
+    table = pd.DataFrame({"x": rng.normal(size=rows), "kind": rng.choice(["a", "b"], rows)})
+    y = table["x"] + rng.normal(size=rows) > 0
+    for X in (table, table[["x"]].to_numpy()):
+        fitted = sv.fit(X, y=y, validation=0.25, score="auc", C=[0.1, 1])
+        assert 0.6 * rows < fitted.plan.layout.rows < 0.9 * rows
+
+
+def test_store_of_one_chunk_says_the_chunk_that_lets_it_hold_rows_out(tmp_path: Path) -> None:
+    X = np.random.default_rng(7).normal(size=(150, 4))
+    sv.ingest(X, tmp_path / "s.zarr", y=X[:, 0] > 0)
+    refused = run("fit", tmp_path / "s.zarr", tmp_path / "m.ssvm", "--validation", 0.2)
+    (chunk,) = re.findall(r"--chunk (\d+)", refused.output)
+    sv.ingest(X, tmp_path / "t.zarr", y=X[:, 0] > 0, chunk=int(chunk))
+    assert run("fit", tmp_path / "t.zarr", tmp_path / "m.ssvm", "--validation", 0.2).exit_code == 0

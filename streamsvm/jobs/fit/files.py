@@ -77,12 +77,15 @@ def fit_cached(
     return replace(result, notices=tuple(notices))
 
 
-def fit_rows(job: FitFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool) -> FitResult:
+def fit_rows(
+    job: FitFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool, given_bytes: int | None
+) -> FitResult:
     """Fit a model to rows of a program, which ``ingest_rows`` writes to the store that the job names.
 
-    ``table``: whether the rows are a raw table, of which a part is held out, and not arrays.
+    ``table``: whether the rows are a raw table, of which a part is held out, and not arrays. ``given_bytes``: their
+    size; None if it is unknown.
     """
-    return fit_cached(job, ingest_given_rows(job, ingest_rows, report, table=table), report)
+    return fit_cached(job, ingest_given_rows(job, ingest_rows, report, table=table, given_bytes=given_bytes), report)
 
 
 def job_of_store(job: FitFilesJob) -> FitJob:

@@ -29,6 +29,7 @@ from streamsvm.jobs.calibrate import ChosenThreshold, choose_threshold, loss_pro
 from streamsvm.jobs.embed.plan import wants_landmarks
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, to_model_rows
+from streamsvm.jobs.ingest.options import LEAST_CHUNK, SEVERAL
 from streamsvm.model import Model
 from streamsvm.model.measures import (
     ERROR,
@@ -65,6 +66,12 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
         return store, None
     if wants_landmarks(job):
         raise UsageError("chunks are held out of linear fits only", hint="give --validation a store of its own")
+    if len(store.layout.chunks) == 1:
+        chunk = max(LEAST_CHUNK, store.layout.bytes_per_pass // SEVERAL)
+        raise UsageError(
+            "the store has only one chunk, which cannot be held out",
+            hint=f"ingest with smaller chunks (--chunk {chunk}), or give --validation a store",
+        )
     training, held_out = split_chunks(len(store.layout.chunks), float(job.validation), job.seed)
     parts = [Section(store, chunks, count_rows_in(store, chunks)) for chunks in (training, held_out)]
     if min(parts[0].layout.counts) == 0:
@@ -76,15 +83,13 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
 
 
 def split_chunks(chunks: int, share: float, seed: int) -> tuple[list[int], list[int]]:
-    """Return the chunks to train on and those held out, at least one of each. Raises UsageError."""
+    """Return the chunks to train on and those held out, at least one of each. Raises UsageError.
+
+    There are two chunks or more.
+    """
     if not 0.0 < share < 1.0:
         raise UsageError(
             f"--validation {share:g} is not a fraction of the rows", hint="give a number between 0 and 1, or a store"
-        )
-    if chunks < 2:
-        raise UsageError(
-            "the store has only one chunk, which cannot be held out",
-            hint="ingest with smaller chunks (--chunk 256KiB), or give --validation a store",
         )
     count = min(chunks - 1, max(1, round(share * chunks)))
     order = np.random.default_rng((seed, chunks)).permutation(chunks).tolist()

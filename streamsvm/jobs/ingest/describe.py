@@ -17,7 +17,7 @@ from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.jobs.ingest.schema_file import write_schema
 from streamsvm.outputs import SCHEMA, Output, claim, output_path
 from streamsvm.store.sources import Source, SourceOptions, form_of, open_source
-from streamsvm.store.sources.byte_stream import STANDARD_INPUT
+from streamsvm.store.sources.byte_stream import CHARSET_HINT, STANDARD_INPUT
 from streamsvm.store.sources.description import (
     MOST_BAD,
     ColumnDescription,
@@ -101,7 +101,10 @@ def describe(
     options.rejects.clear()  # bad lines among the first rows, which will be read and counted again
     columns = describe_columns(source, options, most_rows)
     if options.rejects.count and columns:
-        first, count = options.rejects.lines[0][3], options.rejects.count
+        path_of_first, number, code, first = options.rejects.lines[0]
+        if code == "E-ENCODING" and stated.on_bad_line == "error":
+            raise DataError(f"{path_of_first} line {number}: {first}", code=code, hint=CHARSET_HINT)
+        count = options.rejects.count
         lines = Problem("lines", "unreadable", count, first, refused=stated.on_bad_line == "error")
         columns[0] = replace(columns[0], problems=(*columns[0].problems, lines))
     if path is not None:

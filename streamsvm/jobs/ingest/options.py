@@ -107,9 +107,13 @@ class RowsOptions(ReadOptions):
 Job = TypeVar("Job", bound=Checked)
 HELD_OUT = 0.1
 """Default share of the rows of files that is held out."""
-SEVERAL, CHUNKS_FOR_VALIDATION, MIN_CHUNK, MAX_UNKNOWN_CHUNK = 8, 64, 4096, 256 << 10
+SEVERAL, CHUNKS_FOR_VALIDATION, MIN_CHUNK = 8, 64, 4096
 """Files of which a fit holds out chunks are small if they are fewer chunks than the first number. They are cut into as
-many chunks as the second one, of at least this many bytes; rows of unknown size are cut into chunks of the last size."""
+many chunks as the second one, of at least this many bytes if that makes several chunks."""
+CHUNK_OF_GIVEN_ROWS = 256 << 10
+"""The bytes of a chunk for rows of a program of which a fit holds out chunks, unless their size is known to be small."""
+LEAST_CHUNK = 256
+"""The least bytes of a chunk."""
 COMPRESSION_RATIO, PACKED = 8, (".gz", ".bz2", ".xz", ".zst", ".parquet")
 """How much larger than a compressed file its rows are taken to be."""
 NO_PAGE = "none"
@@ -156,9 +160,19 @@ class FilesOptions(RowsOptions):
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
     on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
 
-    def ingest_job(self, sources: Sequence[Path], store: Path, *, table: bool, held_out: float = HELD_OUT) -> IngestJob:
-        """Return the ingest job for the files. ``table``: whether they are tables. ``held_out``: default share of rows
-        to hold out.
+    def ingest_job(
+        self,
+        sources: Sequence[Path],
+        store: Path,
+        *,
+        table: bool,
+        held_out: float = HELD_OUT,
+        given_bytes: int | None = None,
+    ) -> IngestJob:
+        """Return the ingest job for the files, or for rows of a program if there are no ``sources``.
+
+        ``table``: whether they are tables. ``held_out``: default share of rows to hold out. ``given_bytes``: the size
+        of rows of a program; None if it is unknown.
         """
         shared = {field.name for field in options_of(RowsOptions)}
         shared |= {"seed", "memory", "threads", "cluster", "insecure_network"}
@@ -169,7 +183,7 @@ class FilesOptions(RowsOptions):
         fraction = 0.0 if self.split_after else held_out
         fraction = fraction if self.test_fraction is None else self.test_fraction
         if isinstance(getattr(self, "validation", None), float | int):  # which holds out chunks
-            values["chunk_bytes"] = chunk_bytes_for_validation(sources)
+            values["chunk_bytes"] = chunk_bytes_for_validation(sources, given_bytes)
         return IngestJob(
             **{**values, "missing": missing, "missing_label": unlabeled, "on_bad_line": bad, "test_fraction": fraction},
             sources=tuple(sources),
@@ -177,15 +191,23 @@ class FilesOptions(RowsOptions):
         )
 
 
-def chunk_bytes_for_validation(sources: Sequence[Path]) -> int:
-    """Return the bytes of a chunk for a fit that holds out some of the chunks: of small files less than the default, so
-    that there are enough. ``sources``: the files; empty for rows of a program.
+def chunk_bytes_for_validation(sources: Sequence[Path], given_bytes: int | None) -> int:
+    """Return the bytes of a chunk for a fit that holds out some of the chunks: of little data less than the default, so
+    that there are enough. ``sources``: the files; empty for rows of a program, which have ``given_bytes`` if that is
+    known.
     """
     files = [path for path in sources if path.is_file()]
-    packed = [path.stat().st_size * (COMPRESSION_RATIO if path.suffix in PACKED else 1) for path in files]
-    if not files or len(files) < len(sources):
-        return MAX_UNKNOWN_CHUNK
-    return CHUNK_BYTES if sum(packed) >= SEVERAL * CHUNK_BYTES else max(MIN_CHUNK, sum(packed) // CHUNKS_FOR_VALIDATION)
+    if files and len(files) == len(sources):
+        packed = [path.stat().st_size * (COMPRESSION_RATIO if path.suffix in PACKED else 1) for path in files]
+        size, default = sum(packed), CHUNK_BYTES
+    elif given_bytes is not None:
+        size, default = given_bytes, CHUNK_OF_GIVEN_ROWS
+    else:
+        return CHUNK_OF_GIVEN_ROWS
+    if size >= SEVERAL * default:
+        return default
+    least = MIN_CHUNK if size >= SEVERAL * MIN_CHUNK else LEAST_CHUNK
+    return max(least, size // CHUNKS_FOR_VALIDATION)
 
 
 def job_on_store(kind: type[Job], job: Checked, store: Path | str, *, table: bool) -> Job:
@@ -246,7 +268,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
         str | None, Option("Train one class against the rest: the label that becomes class 1.", "labels")
     ] = None
     # the overhead of a chunk smaller than a page would exceed its content
-    chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=4096))] = CHUNK_BYTES
+    chunk_bytes: Annotated[int, replace(CHUNK, bounds=Bounds(least=LEAST_CHUNK))] = CHUNK_BYTES
     layout: Annotated[
         str,
         Option(

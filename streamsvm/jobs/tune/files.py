@@ -32,11 +32,13 @@ def tune_files(job: TuneFilesJob, report: Report = silent, executor: Executor | 
     return _tune_cached(job, cache_files("tune", job, report, executor), report, executor)
 
 
-def tune_rows(job: TuneFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool) -> TuneResult:
+def tune_rows(
+    job: TuneFilesJob, ingest_rows: IngestRows, report: Report = silent, *, table: bool, given_bytes: int | None
+) -> TuneResult:
     """Search on rows of a program, which ``ingest_rows`` writes to the store that the job names (as ``fit_rows``
     does).
     """
-    return _tune_cached(job, ingest_given_rows(job, ingest_rows, report, table=table), report)
+    return _tune_cached(job, ingest_given_rows(job, ingest_rows, report, table=table, given_bytes=given_bytes), report)
 
 
 def _tune_cached(

@@ -146,7 +146,7 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
     elif form == "jsonl":
         from streamsvm.store.sources.json_lines import first_keys
 
-        names = first_keys(path)
+        names = first_keys(path, options.charset)
     else:
         return NO_TABLE
     return TableWidth(str(path), len(names), width_bytes(names))

@@ -363,8 +363,20 @@ HINT_NO_NEWLINE = "compare the file's size with the original's; if it is complet
 def check_encoding(name: str, head: bytes) -> bytes:
     """Return the first bytes without a UTF-8 byte order mark. Raises DataError E-ENCODING for UTF-16."""
     if head.startswith(UTF16_MARKS):
-        raise DataError(f"{name} is UTF-16 text", code="E-ENCODING", hint="pass --encoding utf-16 --format csv")
+        form = "jsonl" if {".jsonl", ".ndjson"} & set(Path(name).suffixes) else "csv"
+        raise DataError(f"{name} is UTF-16 text", code="E-ENCODING", hint=f"pass --encoding utf-16 --format {form}")
     return head.removeprefix(BYTE_ORDER_MARK)
+
+
+def is_utf8(text: bytes) -> bool:
+    """Return whether bytes are UTF-8 text."""
+    if text.isascii():
+        return True
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def check_line_length(name: str, length: int) -> None:

@@ -16,7 +16,14 @@ import pyarrow as pa
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, Input, line_blocks, text_notices_of, whole_rows
+from streamsvm.store.sources.byte_stream import (
+    BYTE_ORDER_MARK,
+    Input,
+    is_utf8,
+    line_blocks,
+    text_notices_of,
+    whole_rows,
+)
 from streamsvm.store.sources.cell_parsing import MISSING_HINT, RECORDED_MISSING_HINT, BadCell
 from streamsvm.store.sources.csv_dialect import Dialect, detect_dialect, without_comments
 from streamsvm.store.sources.csv_faults import LINE_HINT, BadLineFilter, ExpectedColumns, find_fault
@@ -106,6 +113,8 @@ class CSVSource(TableSource):
             content = self._read_first_head(path)
             self.notices["file has values in quotes over several lines; --no-multiline takes each line for a row"] = 1
         self._options = replace(self._options, comma_first=dialect.delimiter == ";")
+        if self._options.on_bad_line == "skip":
+            content = content.decode(errors="replace").encode()
         self._head = Head(content, dialect, self._multiline, self._options.words)
         return dialect
 
@@ -167,6 +176,8 @@ class CSVSource(TableSource):
             except pa.ArrowInvalid as error:
                 path = self._paths[0]
                 raise self._find_fault(path, self._expect_text()) or _error_without_line(path, error) from error
+            if not is_utf8(self._head.lines) and (fault := self._find_fault(self._paths[0], self._expect_text())):
+                raise fault
         return self._inferred_types
 
     def _not_a_number(self, types: Mapping[str, pa.DataType], samples: Mapping[str, Any]) -> DataError | None:

@@ -228,7 +228,7 @@ class Head(NamedTuple):
     words: MissingWords = MissingWords()
 
     @property
-    def _lines(self) -> bytes:
+    def lines(self) -> bytes:
         """The whole lines in the first bytes, or the whole rows if values may hold line feeds."""
         return (
             self.content[: end_of_last_row(self.content)]
@@ -285,7 +285,7 @@ class Head(NamedTuple):
         """Return whether all labels are written as integers; pyarrow infers float64 for those that do not fit int64."""
         (conversion,) = group_conversions([label], {label: TEXT}, self.words)
         table = parse_block(
-            self._lines, parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=True), [conversion]
+            self.lines, parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=True), [conversion]
         )
         texts = pc.unique(table.column(0).combine_chunks().dictionary_decode()).to_pylist()
         return all(text is None or text.lstrip("+-").isdigit() for text in texts)
@@ -299,7 +299,7 @@ class Head(NamedTuple):
     def _tables(self, names: Sequence[str], *, skip: bool) -> Iterator[pa.Table]:
         """Yield some columns of the whole lines, ``GROUP`` at a time; ``skip``: whether bad lines are left out."""
         options = parsing_options(self.dialect, BLOCK, multiline=self.multiline, skip=skip)
-        lines = self._lines
+        lines = self.lines
         numbers: list[Any] = [None]
         if len(names) > 1 and len(self.dialect.names) > GROUP:
             numbers = group_conversions(names, dict.fromkeys(names, pa.float64()), self.words)

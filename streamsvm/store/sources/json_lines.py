@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from streamsvm.aliases import JsonMapping
+from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, quote
-from streamsvm.store.sources.byte_stream import Input, line_blocks, text_notices_of
+from streamsvm.store.sources.byte_stream import CHARSET_HINT, Input, is_utf8, line_blocks, text_notices_of
 from streamsvm.store.sources.cell_parsing import BadCell
 from streamsvm.store.sources.csv_faults import LINE_HINT
 from streamsvm.store.sources.encoding import TableEncoder, unreadable_rows
@@ -65,6 +65,13 @@ class JSONLinesSource(TableSource):
         finally:
             self._keeps_bad_rows = False
 
+    def read_encoding(self) -> JsonObject:
+        """Return how to read other files into the same columns, as plain JSON."""
+        encoding = super().read_encoding()
+        if self._options.charset is not None:
+            encoding["options"] = {**encoding.get("options", {}), "charset": self._options.charset}
+        return encoding
+
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         if path not in self._file_types:
             self._file_types[path] = self._infer_types(path)
@@ -72,7 +79,7 @@ class JSONLinesSource(TableSource):
 
     def _infer_types(self, path: Path) -> dict[str, pa.DataType]:
         """Return the types of the columns, inferred from the first lines."""
-        with Input(path) as stream:
+        with Input(path, self._options.charset) as stream:
             head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
         rows = [row for _, row in _objects(head, str(path), 0, skip=self._options.on_bad_line == "skip")]
         if not rows:
@@ -95,7 +102,7 @@ class JSONLinesSource(TableSource):
         types = self._table_types
         schema = pa.schema([(name, self._read_as(name, types[name])) for name in columns])
         number = 0
-        with Input(path) as stream:
+        with Input(path, self._options.charset) as stream:
             file.compression = stream.compression
             lines = line_blocks(stream, BLOCK, allow_no_final_newline=self._options.allow_no_final_newline)
             for block, parsed in self._parse_blocks(lines, schema):
@@ -193,15 +200,17 @@ class JSONLinesSource(TableSource):
         self._options.rejects.add(where, number, error)
 
 
-def first_keys(path: Path) -> list[str]:
-    """Return the keys of the first object of a file."""
-    with Input(path) as stream:
+def first_keys(path: Path, charset: str | None = None) -> list[str]:
+    """Return the keys of the first object of a file. ``charset``: the encoding of its text, if it is not UTF-8."""
+    with Input(path, charset) as stream:
         head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
     return list(next((row for _, row in _objects(head, str(path), 0, skip=True)), {}))
 
 
 def _parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
-    """Return the rows of a block; None if pyarrow cannot parse it."""
+    """Return the rows of a block; None if pyarrow cannot parse it, or if it is not UTF-8, which pyarrow does not check."""
+    if not is_utf8(block):
+        return None
     parsing = pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
     reading = pajson.ReadOptions(use_threads=False, block_size=len(block) + 1)
     try:
@@ -234,9 +243,7 @@ def _object(line: bytes, place: str) -> JsonMapping:
     try:
         parsed = json.loads(line)
     except UnicodeDecodeError as error:
-        raise DataError(
-            f"{place}: not UTF-8", code="E-ENCODING", hint="convert it: iconv -f LATIN1 -t UTF-8"
-        ) from error
+        raise DataError(f"{place}: not UTF-8", code="E-ENCODING", hint=CHARSET_HINT) from error
     except (ValueError, RecursionError) as error:
         is_array = line.lstrip().startswith(b"[") or line.strip() == b"{"
         hint = f"{HINT_LINE}{HINT_ARRAY if is_array else ''}"

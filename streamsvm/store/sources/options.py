@@ -67,12 +67,12 @@ SKIP_LINES = Option(
     formats=CSV,
 )
 CHARSET = Option(
-    "CSV: the encoding of the text, such as latin-1, cp1252 or utf-16 (with --format csv), if it is not UTF-8.",
+    "CSV, JSON lines: the encoding of the text, such as latin-1, cp1252 or utf-16 (with --format), if it is not UTF-8.",
     "reading",
     flag="encoding",
     metavar="NAME",
     default="utf-8",
-    formats=CSV,
+    formats=(*CSV, "jsonl"),
 )
 COMMENT = Option(
     "CSV: prefix of comment lines, which are skipped anywhere in the file.", "reading", metavar="MARK", formats=CSV

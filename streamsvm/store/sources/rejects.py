@@ -8,6 +8,7 @@ from pathlib import Path
 from streamsvm import durable
 from streamsvm.errors import DataError
 from streamsvm.outputs import REJECTS_HEADER
+from streamsvm.store.sources.byte_stream import CHARSET_HINT
 
 BAD_LINES = "E-BAD-LINES"
 SKIPPED = "lines could not be read and were skipped"
@@ -40,7 +41,8 @@ class Rejects:
         if (last or self.lines_read >= LINES_BEFORE_JUDGING) and self.count > share * self.lines_read:
             message = f"{self.count} of {self.lines_read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
-            raise DataError(f"{message}; {first}", code=BAD_LINES, hint="check the format, or pass a larger --max-bad")
+            hint = CHARSET_HINT if self.lines[0][2] == "E-ENCODING" else "check the format"
+            raise DataError(f"{message}; {first}", code=BAD_LINES, hint=f"{hint}, or pass a larger --max-bad")
 
     def write(self, path: Path) -> str:
         """Write file, line, code and reason of the listed lines as tab-separated text; return a notice that names the
