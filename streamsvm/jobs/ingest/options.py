@@ -112,7 +112,7 @@ SEVERAL, CHUNKS_FOR_VALIDATION, MIN_CHUNK = 8, 64, 4096
 many chunks as the second one, of at least this many bytes if that makes several chunks."""
 CHUNK_OF_GIVEN_ROWS = 256 << 10
 """The bytes of a chunk for rows of a program of which a fit holds out chunks, unless their size is known to be small."""
-LEAST_CHUNK = 256
+LEAST_CHUNK = 64
 """The least bytes of a chunk."""
 COMPRESSION_RATIO, PACKED = 8, (".gz", ".bz2", ".xz", ".zst", ".parquet")
 """How much larger than a compressed file its rows are taken to be."""

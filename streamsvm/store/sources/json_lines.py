@@ -83,6 +83,7 @@ class JSONLinesSource(TableSource):
             head = next(line_blocks(stream, HEAD, allow_no_final_newline=True), b"")
         rows = [row for _, row in _objects(head, str(path), 0, skip=self._options.on_bad_line == "skip")]
         if not rows:
+            list(_objects(head, str(path), 0, skip=False))  # raises the error of the first line, if all are bad
             raise DataError(f"{path} holds no rows", code="E-EMPTY", hint="check that it is the right file")
         key_kinds: dict[str, Counter[type | str]] = {}
         for row in rows:
