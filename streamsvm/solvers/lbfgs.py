@@ -17,15 +17,18 @@ classes and all C share, and L-BFGS (Nocedal, Math. Comp. 35, 1980) begins every
     M^-1 = gamma V diag(1 / (1 + C h l)) V',       gamma = s'd / d'M^-1 d of the last step s and change of gradient d.
 
 h stands for the second derivatives of the rows: the largest one the loss has (Boehning, Ann. Inst. Statist. Math. 44,
-1992, for the logistic loss) for the first ``BOUND_STEPS`` steps, later their mean at the point, sum_i s_i l''(m_i) / n:
-the bound keeps first steps short, where the mean at w = 0 overshoots, and the mean follows which rows still count. All
-vectors that L-BFGS keeps are in the coordinates of V, where M is diagonal: a pass costs a problem two products with V.
+1992, for the logistic loss) for the first step, of a softmax for the first three, later their mean at the point,
+sum_i s_i l''(m_i) / n: the bound keeps first steps short, where the mean at w = 0 overshoots, and the mean follows which
+rows still count. All vectors that L-BFGS keeps are in the coordinates of V, where M is diagonal: a pass costs a problem two products with V.
 Columns that are far from 0 or correlated cost no passes. With more than ``MAX_BASIS`` components, l is the diagonal of
 X'X and V = I.
 
-**Steps** are accepted if P falls by ``DECREASE`` of what the slope promises, up to rounding; otherwise the next pass
-tries the minimum of the parabola through both values and the slope (Dennis and Schnabel, section 6.3.2). Each problem
-has its own steps, and leaves the passes when it is done.
+**Steps** are accepted if P falls by ``DECREASE`` of what the slope promises, up to rounding. One that is not has still
+shown a curvature: s and d of it satisfy s'd > 0 as every pair of points of a convex function does, so that L-BFGS remembers
+it and the next pass tries the direction that follows, whose length along s is that of the secant. A second step in a row
+that is not accepted, or one that was more than ten times too long, tells nothing of the curvature here: the next pass then
+tries the minimum of the parabola through both values and the slope (Dennis and Schnabel, section 6.3.2). Each problem has
+its own steps, and leaves the passes when it is done.
 
 **Products.** Decision values of all problems that see the same rows are one matrix product, and so are the sums v, in
 the same blocks for any number of threads. They are float32 while the gap is large: a step needs no more. What is
@@ -69,7 +72,7 @@ STEPS, MANY_STEPS, FEW_STEPS = 10, 30, 4
 """Number of steps remembered: by default, where that is cheap, and at least."""
 CHEAP_BYTES = 4 << 20
 """MANY_STEPS are remembered if a problem needs at most this memory for them."""
-BOUND_STEPS = 3
+BOUND_STEPS, SOFTMAX_BOUND_STEPS = 1, 3
 """Number of first steps for which h is the largest second derivative of the loss."""
 LEAST_CURVATURE = 1e-6
 """Least h relative to the largest second derivative, for points at which hardly any row has a curvature."""
@@ -132,7 +135,7 @@ def factorize(gram: Float64) -> Basis:
 
 @saved_as("lbfgs.step")
 class Step(NamedTuple):
-    """A step that was accepted, in the coordinates of the basis."""
+    """A step, in the coordinates of the basis."""
 
     s: Float64
     """(q, p) the step."""
@@ -344,7 +347,7 @@ class LBFGS(Solver[LBFGSState]):
         noise = (NOISE if precise else FLOAT32_NOISE) * abs(primal)
         before = None if state.search is None else state.search.gap
         if search is not None and not _has_fallen(search, primal, noise):
-            self._shorten_step(state, search, primal)
+            self._reject(state, search, primal, gradient)
         else:
             self._accept(state, Search(primal, noise, gap, gradient, state.curvature / problem.rows, gradient))
         assert state.search is not None
@@ -361,32 +364,39 @@ class LBFGS(Solver[LBFGSState]):
 
     def _accept(self, state: LBFGSState, search: Search) -> None:
         """Take the evaluated point, remember the step to it, and begin the next step from it."""
-        before, problem, basis = state.search, state.problem, state.basis
-        assert basis is not None
+        before = state.search
         if before is not None:
-            search.steps, search.count = before.steps, before.count
             if state.is_step:
-                step, change = before.length * before.direction, search.gradient - before.gradient
-                product, square = float(np.vdot(step, change)), float(np.vdot(change, change))
-                largest = 1.0 + problem.C * _bound(problem) * float(basis.values.max())
-                if product * largest > LEAST_PRODUCT * square:
-                    search.steps = [*search.steps, Step(step, change, product)][-self.steps_kept(problem) :]
-                search.count += 1
+                self._remember(state, before, search.gradient)
+            search.steps, search.count = before.steps, before.count + int(state.is_step)
         state.accepted, state.search = state.point, search
         _begin_step(state, search, 1.0 if before is None else min(1.0, GROWTH * before.length))
 
-    @staticmethod
-    def _shorten_step(state: LBFGSState, search: Search, primal: float) -> None:
-        """Shorten the step under way; drop the history if many steps were not accepted."""
+    def _reject(self, state: LBFGSState, search: Search, primal: float, gradient: Float64) -> None:
+        """Try the direction that follows from a step that was not accepted, or a shorter step; drop the history if many were not."""
+        search.failed += 1
         promised = search.length * search.slope
         shorter = -0.5 * promised / max(primal - search.primal - promised, 1e-300)
-        search.length *= min(max(shorter, SHORTEST), LONGEST)
-        search.failed += 1
-        if search.failed < MAX_TRIALS:
+        if search.failed == MAX_TRIALS:
+            search.stuck, search.steps, search.failed = not search.steps, [], 0
+            _begin_step(state, search, 1.0)
+        elif search.failed == 1 and shorter >= SHORTEST and self._remember(state, search, gradient):
+            _begin_step(state, search, 1.0)
+        else:
+            search.length *= min(max(shorter, SHORTEST), LONGEST)
             _set_point(state, search)
-            return
-        search.stuck, search.steps, search.failed = not search.steps, [], 0
-        _begin_step(state, search, 1.0)
+
+    def _remember(self, state: LBFGSState, search: Search, gradient: Float64) -> bool:
+        """Remember the step under way, at whose end the gradient is ``gradient``; return False if rounding hides its curvature."""
+        problem, basis = state.problem, state.basis
+        assert basis is not None
+        step, change = search.length * search.direction, gradient - search.gradient
+        product, square = float(np.vdot(step, change)), float(np.vdot(change, change))
+        largest = 1.0 + problem.C * _bound(problem) * float(basis.values.max())
+        if not product * largest > LEAST_PRODUCT * square:
+            return False
+        search.steps = [*search.steps, Step(step, change, product)][-self.steps_kept(problem) :]
+        return True
 
     def certify(self, state: LBFGSState) -> None:
         """Make the pass an evaluation of the accepted point in float64."""
@@ -507,7 +517,7 @@ def _begin_step(state: LBFGSState, search: Search, length: float) -> None:
     problem, basis, bound = state.problem, state.basis, _bound(state.problem)
     assert basis is not None
     h = np.maximum(search.curvature, LEAST_CURVATURE * bound)
-    if search.count < BOUND_STEPS:
+    if search.count < (SOFTMAX_BOUND_STEPS if problem.kind.classes else BOUND_STEPS):
         h = np.full_like(h, bound)
     inverse = 1.0 / (1.0 + problem.C * h[:, None] * basis.values)
     q, factors = search.gradient.copy(), []
