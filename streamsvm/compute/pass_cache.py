@@ -16,11 +16,14 @@ import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 from streamsvm.errors import SecurityError
 
 KEEP_SECONDS = 30 * 24 * 3600
 _PACKAGE = Path(__file__).resolve().parent.parent
+_LOADED_PASSES: list[Any] = []
+"""Passes that were found to have machine code; empty before. The search takes a millisecond."""
 # A pass can inline only code of compute/ and of the layers below it (pyproject.toml, "Data flows one way").
 _INLINED = ("rows.py", "types/*.py", "losses.py", "kernels.py", "compute/**/*.py")
 
@@ -107,12 +110,17 @@ def use_cache() -> Path:
 
 
 def passes_loaded() -> bool:
-    """Return whether this process has compiled or loaded a pass, and therefore holds LLVM in memory."""
+    """Return whether this process has compiled or loaded a pass, and therefore holds LLVM in memory, to its end."""
+    if not _LOADED_PASSES:
+        _LOADED_PASSES.extend(_find_loaded_passes())
+    return bool(_LOADED_PASSES)
+
+
+def _find_loaded_passes() -> list[Any]:
+    """Return the passes that have machine code in this process."""
     dispatching = sys.modules.get("numba.core.dispatcher")
     if dispatching is None:
-        return False
+        return []
     modules = [module for name, module in list(sys.modules.items()) if name.startswith(f"{__package__}.")]
-    passes = (
-        value for module in modules for value in vars(module).values() if isinstance(value, dispatching.Dispatcher)
-    )
-    return any(function.signatures for function in passes)
+    values = (value for module in modules for value in vars(module).values())
+    return [value for value in values if isinstance(value, dispatching.Dispatcher) and value.signatures]

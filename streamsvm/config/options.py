@@ -23,7 +23,7 @@ import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache
+from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar, dataclass_transform
 
 from streamsvm.aliases import JsonMapping, ValuesByName
@@ -137,7 +137,7 @@ OptionValue: TypeAlias = Any
 """The value of an option. Its type is what the field declares; ``check_value`` checks bounds and choices."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Field:
     """A field that is an option: its name, type and default in the class, and its ``Option``."""
 
@@ -153,12 +153,12 @@ class Field:
         """Whether a value must be given."""
         return self.default is dataclasses.MISSING
 
-    @property
+    @cached_property
     def key(self) -> str:
         """The name in job files, ``--set`` and Python: the flag with underscores."""
         return (self.option.flag or self.name.rstrip("_")).replace("-", "_")
 
-    @property
+    @cached_property
     def flag(self) -> str:
         """The name on the command line: ``--memory``."""
         return "--" + self.key.replace("_", "-")
@@ -168,22 +168,22 @@ class Field:
         """Whether the value is true or false."""
         return self.kinds == (bool,)
 
-    @property
+    @cached_property
     def is_path(self) -> bool:
         """Whether a text value is a path."""
         return (not self.option.group and not self.option.choices) or self.metavar in PATH_METAVARS
 
-    @property
+    @cached_property
     def is_list(self) -> bool:
         """Whether the option takes several values."""
         return any(typing.get_origin(kind) is tuple for kind in self.kinds)
 
-    @property
+    @cached_property
     def only_list(self) -> bool:
         """Whether a single value becomes a list with one item."""
         return all(typing.get_origin(kind) is tuple for kind in self.kinds)
 
-    @property
+    @cached_property
     def metavar(self) -> str:
         """The name of the value in the help: SIZE, DURATION, N, X, PATH, TEXT, or A,B,... for a list."""
         if self.option.metavar:
@@ -420,11 +420,13 @@ class Checked:
         """
         kind: type = type(self)
         options = options_of(kind)
-        for field, value in zip(options, field_values(self, (field.name for field in options)).values(), strict=True):
-            aliases = dict(field.option.aliases)
-            choice = aliases.get(value, value) if isinstance(value, str) else value
-            object.__setattr__(self, field.name, choice)
-            check_value(field, choice, field.flag)
+        for field in options:
+            value = getattr(self, field.name)
+            if isinstance(value, str):
+                value = dict(field.option.aliases).get(value, value)
+            object.__setattr__(self, field.name, value)
+            if value is not None:
+                check_value(field, value, field.flag)
 
 
 def check_value(field: Field, value: OptionValue, name: str) -> None:

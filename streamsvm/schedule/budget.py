@@ -176,6 +176,8 @@ def page_cache_bytes(limit: int) -> int:
     """
     import psutil
 
+    if limit >= UNLIMITED:
+        return 0
     free = min([psutil.virtual_memory().available, *group_limits()])
     return max(0, free - limit) // 2
 
@@ -213,9 +215,10 @@ def base_terms() -> list[Term]:
 
 def steady_terms() -> list[Term]:
     """Return ``base_terms`` with the current memory rounded up in steps (``STEP``), for plans on which results
-    depend.
+    depend. Freed memory is returned to the system before it is measured, unless no limit matters: it takes milliseconds.
     """
-    freed_memory.give_back()
+    if _ASSUMED.get() != UNLIMITED:
+        freed_memory.give_back()
     return _process_terms(_round_up)
 
 

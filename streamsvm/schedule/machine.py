@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import threading
+from contextlib import AbstractContextManager
+from functools import cache
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+from threadpoolctl import ThreadpoolController
 
 from streamsvm.compute.threading import end_all, start_all
 
@@ -60,6 +65,22 @@ def count_jobs(n_jobs: int) -> int:
     joblib counts in the same way; it is not imported, because it can execute code from files that it reads.
     """
     return n_jobs if n_jobs >= 0 else max(1, usable_cores() + 1 + n_jobs)
+
+
+def limit_blas_threads() -> AbstractContextManager[Any]:
+    """Return a context in which products of numpy use one thread. The threads of BLAS would compete with ours for cores."""
+    limited: AbstractContextManager[Any] = _find_blas("scipy.linalg" in sys.modules).limit(limits=1)
+    return limited
+
+
+@cache
+def _find_blas(with_scipy: bool) -> ThreadpoolController:
+    """Return the controller of the loaded BLAS libraries. The search takes milliseconds, so that its result is kept.
+
+    ``with_scipy``: whether the BLAS that comes with scipy is loaded as well.
+    """
+    del with_scipy  # a key of the cache only
+    return ThreadpoolController()
 
 
 def _quotas() -> list[float]:

@@ -23,7 +23,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, dataclass_transform
 
@@ -159,13 +159,12 @@ class Parameters(BaseEstimator):
     def _parameter(self, name: str) -> Any:
         """Return the value of a parameter, which may be set under its other name. Raises ValueError if both are set to different values."""
         given = vars(self)
-        for one in fields(self):
-            other = given[one.name]
-            if one.metadata.get(SYNONYM) != name or other is None:
+        for other_name, default in _find_synonyms(type(self)).get(name, ()):  # type: ignore[arg-type]
+            other = given[other_name]
+            if other is None:
                 continue
-            default = next(field.default for field in fields(self) if field.name == name)
             if not equal_values(given[name], default) and not equal_values(given[name], other):
-                raise ValueError(explain_synonyms(name, given[name], one.name, other))
+                raise ValueError(explain_synonyms(name, given[name], other_name, other))
             return other
         return given[name]
 
@@ -173,6 +172,17 @@ class Parameters(BaseEstimator):
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+@cache
+def _find_synonyms(kind: type[Parameters]) -> dict[str, list[tuple[str, Any]]]:
+    """Return the other names of parameters of an estimator, each with the default of the parameter itself."""
+    synonyms: dict[str, list[tuple[str, Any]]] = {}
+    defaults = {one.name: one.default for one in fields(kind)}
+    for one in fields(kind):
+        if name := one.metadata.get(SYNONYM):
+            synonyms.setdefault(name, []).append((one.name, defaults[name]))
+    return synonyms
 
 
 def build_job(command: str, estimator: Parameters, chosen: ValuesByName) -> Any:

@@ -14,8 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from threadpoolctl import threadpool_limits
-
 from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
@@ -68,7 +66,7 @@ from streamsvm.model import Model
 from streamsvm.model.measures import BETTER_COLUMNS, UNBALANCED_SHARE
 from streamsvm.rows import Float64
 from streamsvm.schedule import budget
-from streamsvm.schedule.machine import count_wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads, limit_blas_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
@@ -133,7 +131,7 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
     """
     with ExitStack() as stack:
         found = stack.enter_context(executor_for(job, executor))
-        stack.enter_context(threadpool_limits(1))
+        stack.enter_context(limit_blas_threads())
         data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=found is not None))
         return _run_evaluation(replace(job, data=locate_data(data)), report, found)
 

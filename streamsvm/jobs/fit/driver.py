@@ -32,8 +32,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from threadpoolctl import threadpool_limits
-
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
@@ -129,9 +127,10 @@ from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MAX_CACHED_BYTES
-from streamsvm.schedule.machine import PeakWatch
+from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
 from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.newton.solver import Newton
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Layout, Report, Status, Stop, Store, silent
 
 if TYPE_CHECKING:
@@ -365,7 +364,7 @@ def _fit_planned(context: FitContext) -> FitResult:
         record = stack.enter_context(run_log(context.report, context.run / EVENTS, first_event))
         context = replace(context, report=record)
         record({"event": "plan", **context.plan.facts()})
-        stack.enter_context(threadpool_limits(1))  # BLAS threads would compete with the workers for cores
+        stack.enter_context(limit_blas_threads())  # BLAS threads would compete with the workers for cores
         stack.enter_context(threading.use_threads(context.plan.memory.threads))
         limit = stack.enter_context(ExitStack())
         with signals.set_resume_command(context.command(resume=True)):
@@ -414,7 +413,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         directory = None
         if not plan.memory.resident or plan.request is not None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamsvm-")))
-        stack.enter_context(threadpool_limits(1))
+        stack.enter_context(limit_blas_threads())
         stack.enter_context(threading.use_threads(plan.memory.threads))
         context = FitContext(job, store, plan, report, began, directory=directory)
         seen, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
@@ -592,7 +591,8 @@ def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, re
     memory, groups = plan.memory, job.groups
     whole = groups is not None and _groups_are_blocks(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
-    settings = RunSettings(job.seed, job.prefetch, *kept, groups=groups, whole_groups=whole)
+    depth = 0 if isinstance(store, MemoryStore) else job.prefetch  # threads that read ahead would only copy arrays
+    settings = RunSettings(job.seed, depth, *kept, groups=groups, whole_groups=whole)
     executor = local_executor(memory.threads)
     return local_trainer(store, plan.solver, plan.problems, plan.features, settings, report, executor)
 

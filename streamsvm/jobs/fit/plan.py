@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from streamsvm.aliases import JsonObject
+from streamsvm.compute import freed_memory
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.fit_state import Training
@@ -254,9 +255,13 @@ def _with_automatic_limit(job: FitJob, store: Store) -> Plan:
         plan = _with_automatic_solver(job, store)
         is_small = plan.memory.total <= min(budget.SMALL_JOB_BYTES, limit) and not lacks_memory_for_greedy(plan)
         return plan if is_small else with_derived_limit(job, store, limit)
+    most = min(budget.SMALL_JOB_BYTES, limit)
     with budget.assume_limit(budget.UNLIMITED):
         plan = _with_automatic_solver(job, store)
-    if plan.memory.total > min(budget.SMALL_JOB_BYTES, limit):
+        if plan.memory.total > most:  # perhaps only because of memory that is free already
+            freed_memory.give_back()
+            plan = _with_automatic_solver(job, store)
+    if plan.memory.total > most:
         return with_derived_limit(job, store, limit)
     retain = store.layout.bytes_per_pass <= budget.page_cache_bytes(limit)
     return replace(plan, memory=replace(plan.memory, limit=limit, retain=retain))

@@ -22,7 +22,6 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
@@ -81,6 +80,7 @@ from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_f
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
+from streamsvm.schedule.machine import limit_blas_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.views import Section
@@ -520,7 +520,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
     with ExitStack() as stack:
         stack.enter_context(signals.set_resume_command(format_command("tune", asked or job)))
         stack.enter_context(hold_lock(out))
-        stack.enter_context(threadpool_limits(1))
+        stack.enter_context(limit_blas_threads())
         page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
         claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)
         done = read_search_journal(out, key, overwrite=job.overwrite)
@@ -654,7 +654,7 @@ def score_cell_on_worker(cell: Cell, job: TuneJob, moment: float) -> list[Score]
     ``moment``: the end of the search's time limit, by ``time.time``.
     """
     store, limit = open_store(job.store), time_limit.limit_time(moment - time.time())
-    with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, threadpool_limits(1):
+    with limit, tempfile.TemporaryDirectory(dir=job.out, prefix=".cell-") as scratch, limit_blas_threads():
         fold_store = folding.cut_finer(store, job.folds, job.prefetch)
         return score_cell(cell, replace(job, out=scratch), (store, fold_store), silent)
 
@@ -686,7 +686,7 @@ def tune_in_memory(job: TuneJob, store: Store, report: Report = silent, fold: In
     ``fold`` (chunks,): the fold of each chunk; None: chunks are assigned to folds at random, after the chunks of a
     small store were cut, if necessary down to single rows.
     """
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, threadpool_limits(1):
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as directory, limit_blas_threads():
         job = choose_search_sampling(replace(job, out=directory), store)
         grid = build_grid(job)
         plans = [plan_cell(job, store, *point) for point in grid]
