@@ -44,7 +44,7 @@ STEPS = {
         ("name", "store"),
     ),
     "ingest": JobStep(
-        "Read SOURCE files (CSV, svmlight, Parquet, npy, HDF5, Zarr) into a store.",
+        "Read SOURCE files (CSV, svmlight, Parquet, Arrow, npy, HDF5, Zarr) into a store.",
         "streamsvm.jobs.ingest.options:IngestJob",
         "streamsvm.jobs.ingest.run:ingest",
         ("sources", "store"),

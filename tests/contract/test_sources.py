@@ -51,6 +51,15 @@ def _parquet() -> bytes:
     return buffer.getvalue()
 
 
+def _arrow() -> bytes:
+    import pyarrow as pa
+
+    table, buffer = pa.table({"a": X[:, 0], "b": X[:, 1], "c": X[:, 2], "y": Y}), io.BytesIO()
+    with pa.ipc.new_file(buffer, table.schema) as writer:
+        writer.write_table(table)
+    return buffer.getvalue()
+
+
 def _npy() -> bytes:
     buffer = io.BytesIO()
     np.save(buffer, np.column_stack([X, Y]))
@@ -89,13 +98,14 @@ MAKE = {
     "svmlight": _svmlight,
     "csv": _csv,
     "parquet": _parquet,
+    "arrow": _arrow,
     "jsonl": _jsonl,
     "npy": _npy,
     "npz": _npz,
     "idx": _idx,
     "hdf5": _hdf5,
 }
-LABEL = {"csv": "y", "parquet": "y", "jsonl": "y", "npy": "last", "idx": "last"}
+LABEL = {"csv": "y", "parquet": "y", "arrow": "y", "jsonl": "y", "npy": "last", "idx": "last"}
 
 
 @pytest.fixture(params=list(SOURCES))

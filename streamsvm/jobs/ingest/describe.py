@@ -95,7 +95,7 @@ def describe(
     source = open_source(job.sources, options) if open_rows is None else open_rows(options)
     if not isinstance(source, TableSource):
         hint = "ingest it; 'streamsvm info STORE --columns' then shows the columns"
-        raise UsageError("only the columns of tables (CSV, Parquet, JSON lines) are described", hint=hint)
+        raise UsageError("only the columns of tables (CSV, Parquet, Arrow, JSON lines) are described", hint=hint)
     offsets = source.encoding().get("offsets", ())
     options = replace(options, missing=stated.missing, offsets=offsets, on_bad_line=stated.on_bad_line)
     options.rejects.clear()  # bad lines among the first rows, which will be read and counted again

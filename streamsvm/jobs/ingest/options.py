@@ -120,7 +120,7 @@ NO_PAGE = "none"
 """The value of --report that means no page."""
 INDICATOR, SKIP, ERROR = "indicator", "skip", "error"
 STORE_OR_FILES = Option(
-    "Training data: a store, or a file of rows (CSV, Parquet, JSON lines, svmlight, npy), a directory of such files or "
+    "Training data: a store, or a file of rows (CSV, Parquet, Arrow, JSON lines, svmlight, npy), a directory of such files or "
     "a pattern. Files are ingested first.",
     metavar="STORE|FILE",
 )

@@ -15,6 +15,7 @@ Formats:
     csv_faults        describe the fault of a bad line, or leave bad lines out
     json_lines        JSON lines
     parquet           Parquet
+    arrow_ipc         Arrow IPC: files (Feather) and streams
     svmlight          svmlight (libsvm) text
     npy               npy, npz and IDX
     hdf5_zarr         arrays in HDF5 and Zarr
@@ -62,6 +63,7 @@ SOURCES = Registry(
         "svmlight": "streamsvm.store.sources.svmlight:SvmlightSource",
         "csv": "streamsvm.store.sources.csv:CSVSource",
         "parquet": "streamsvm.store.sources.parquet:ParquetSource",
+        "arrow": "streamsvm.store.sources.arrow_ipc:ArrowSource",
         "jsonl": "streamsvm.store.sources.json_lines:JSONLinesSource",
         "npy": "streamsvm.store.sources.npy:NpySource",
         "npz": "streamsvm.store.sources.npy:NpySource",
@@ -138,6 +140,10 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
         from streamsvm.store.sources import parquet
 
         return parquet.table_width(path)
+    if form == "arrow":
+        from streamsvm.store.sources import arrow_ipc
+
+        return arrow_ipc.table_width(path)
     if form == "csv":
         from streamsvm.store.sources.csv_dialect import detect_dialect
         from streamsvm.store.sources.csv_parsing import read_head

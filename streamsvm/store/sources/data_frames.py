@@ -97,7 +97,7 @@ class RecordBatchSource(TableSource):
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         with _open(path, columns) as reader:
             for batch in reader:
-                yield from map(as_stored, _slice_batch(batch, rows))
+                yield from map(as_stored, slice_batch(batch, rows))
         file.read = file.size
 
 
@@ -131,8 +131,8 @@ class MemoryTableSource(TableSource):
         with _explain_refusals():
             reader = _memory_reader(self._table, places, schema, step)
             for joined in self._added.select(wanted).join(reader):
-                for batch in _slice_batch(joined, step):
-                    for part in _slice_batch(batch, rows):
+                for batch in slice_batch(joined, step):
+                    for part in slice_batch(batch, rows):
                         file.read = file.size = file.size + part.nbytes
                         yield as_stored(part)
 
@@ -281,7 +281,7 @@ class _AddedColumns:
             found = f"the table has a column {quote(name)}, which is what the values given beside it are called"
             hint = f"pass {name}={name!r} if it holds them, else rename it"
             raise DataError(found, code="E-HEADER", hint=hint)
-        fields = [pa.field(str(field.name), _readable_type(field.type)) for field in table]
+        fields = [pa.field(str(field.name), readable_type(field.type)) for field in table]
         return pa.schema(fields + [pa.field(name, values.type) for name, values in self._columns.items()])
 
     def join(self, reader: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
@@ -305,7 +305,7 @@ class _AddedColumns:
                 raise DataError(message, code="E-ROWS", hint="give one value for each row")
 
 
-def _slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
+def slice_batch(batch: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
     """Yield slices of a batch, of ``rows`` rows each, without a copy."""
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
@@ -325,7 +325,7 @@ def _with_nulls(values: pa.Array, count: int) -> pa.Array:
     return pa.concat_arrays([values, pa.nulls(count, values.type)]) if count else values
 
 
-def _readable_type(kind: pa.DataType) -> pa.DataType:
+def readable_type(kind: pa.DataType) -> pa.DataType:
     """Return the type in which a column is read: string views, which the encoders do not read, become large strings."""
     if pa.types.is_string_view(kind):
         return pa.large_string()
@@ -361,7 +361,7 @@ def record_batch_file(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> I
     sink, rows = GrowingFile(), batch_rows(schema)
     with pa.ipc.new_stream(sink, schema) as writer:
         for batch in batches:
-            for part in _slice_batch(batch, rows):
+            for part in slice_batch(batch, rows):
                 writer.write_batch(part)
                 yield sink.take_content()
     yield sink.take_content()

@@ -9,6 +9,7 @@ column.
 from __future__ import annotations
 
 import glob
+import json
 import os
 import re
 import stat
@@ -24,8 +25,19 @@ from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT,
 
 HEAD = 1 << 16
 """The number of bytes from which the format of a file is detected."""
-MAGIC = {b"PAR1": "parquet", b"\x93NUMPY": "npy", b"PK\x03\x04": "npz"}
-UNREADABLE = {b"ARROW1": "Arrow IPC", b"\x80\x04": "a pickle", b"MATLAB 5.0": "MATLAB before v7.3", b"<": "markup"}
+MAGIC = {
+    b"PAR1": "parquet",
+    b"ARROW1": "arrow",
+    b"\xff\xff\xff\xff": "arrow",
+    b"\x93NUMPY": "npy",
+    b"PK\x03\x04": "npz",
+}
+UNREADABLE = {
+    b"FEA1": "a Feather file of version 1",
+    b"\x80\x04": "a pickle",
+    b"MATLAB 5.0": "MATLAB before v7.3",
+    b"<": "markup",
+}
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -40,6 +52,8 @@ SVMLIGHT_LINE = re.compile(rb"[^\s,;]+(\s+[^\s:,;]+:[^\s:,;]*)+\s*(#.*)?")
 LARGEST_EMPTY = 4 << 20
 """The most bytes, on disk and uncompressed, of a file that is checked for having no rows but a header or a footer."""
 PARQUET_MAGIC = b"PAR1"
+DATASET_STATE, DATASET_PARTS = "state.json", "dataset_dict.json"
+"""The files in the folder of a Hugging Face data set, and of several ones, that ``save_to_disk`` wrote."""
 PIECE = 1 << 16
 ICEBERG_METADATA = re.compile(r"v?\d.*\.metadata\.json")
 PARTITION = re.compile(r"([^=]+)=(.*)")
@@ -86,12 +100,37 @@ def _list_directory(path: Path) -> list[Path]:
         raise UsageError(f"{path} is a store already", hint="name the files it was made of")
     if foreign_format(path) == "zarr":
         return [path]
+    if (shards := _list_saved_dataset(path)) is not None:
+        return shards
     refuse_lake(path)
     refuse_partitioned_folder(path, sorted(p.name for p in path.iterdir() if p.is_dir()))
     files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
     if not files:
         raise MissingError(f"{path} holds no files", hint="name the files to read")
     return files
+
+
+def _list_saved_dataset(path: Path) -> list[Path] | None:
+    """Return the Arrow files of a Hugging Face data set that ``save_to_disk`` wrote, in its order; None for any other
+    folder.
+
+    Raises UsageError for several data sets, such as train and test, and for rows that are chosen by a file of indices.
+    """
+    if (path / DATASET_PARTS).is_file():
+        parts = ", ".join(sorted(str(p) for p in path.iterdir() if (p / DATASET_STATE).is_file()))
+        raise UsageError(f"{path} holds several data sets", hint=f"name one of them: {parts}")
+    try:
+        state = json.loads((path / DATASET_STATE).read_bytes())
+        names = [str(file["filename"]) for file in state["_data_files"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if state.get("_indices_data_files") or state.get("_indices_files"):
+        hint = "write it with flatten_indices().save_to_disk(...)"
+        raise UsageError(f"{path} is a selection of the rows of its files, made by a file of indices", hint=hint)
+    missing = next((name for name in names if not (path / name).is_file()), None)
+    if missing is not None:
+        raise MissingError(f"{path / missing} does not exist", hint=f"{DATASET_STATE} names it: get the folder again")
+    return [path / name for name in names]
 
 
 def _match_pattern(pattern: str) -> list[Path]:
@@ -200,7 +239,7 @@ def _single_line(path: Path) -> bytes | None:
     with Input(path) as stream:
         while piece := stream.read(PIECE):
             content = (content + piece).removeprefix(BYTE_ORDER_MARK).lstrip()
-            if b"\n" in content.strip() or len(content) > LARGEST_EMPTY or content.startswith(PARQUET_MAGIC):
+            if b"\n" in content.strip() or len(content) > LARGEST_EMPTY or content.startswith(tuple(MAGIC)):
                 return None
     return content.strip()
 

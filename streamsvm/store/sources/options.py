@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
-TABLES = ("csv", "parquet", "jsonl")
+TABLES = ("csv", "parquet", "arrow", "jsonl")
 """The formats of tables, whose columns have names and kinds; a model can be applied to rows in any of them."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
 
@@ -49,7 +49,7 @@ FormatName = Annotated[
         "reading",
         choices="streamsvm.store.sources:SOURCES",
         beside=("auto",),
-        aliases=(("libsvm", "svmlight"), ("tsv", "csv"), ("h5", "hdf5")),
+        aliases=(("libsvm", "svmlight"), ("tsv", "csv"), ("feather", "arrow"), ("h5", "hdf5")),
     ),
 ]
 
@@ -122,10 +122,13 @@ ON_BAD_LINE = Option(
     "output.",
     "faults",
     choices=("error", "skip"),
-    formats=(*TEXT, "parquet"),
+    formats=(*TEXT, "parquet", "arrow"),
 )
 MAX_BAD = Option(
-    "Maximum fraction of lines that may be skipped: 1% or 0.01.", "faults", metavar="SHARE", formats=(*TEXT, "parquet")
+    "Maximum fraction of lines that may be skipped: 1% or 0.01.",
+    "faults",
+    metavar="SHARE",
+    formats=(*TEXT, "parquet", "arrow"),
 )
 ON_DUPLICATE = Option(
     "Svmlight: an index that occurs several times in a row: refuse it (error), add the values (sum), or use the first or the last.",

@@ -440,7 +440,7 @@ def check_width(
     needed = width_bytes(columns) + reading
     if memory_limit is not None and needed > memory_limit:
         message = f"{name} has {len(columns)} columns{where}: about {needed >> 20}MiB are needed for them"
-        smaller = ", write it with smaller row groups" if where else ""
+        smaller = ", write it with fewer rows in each" if where else ""
         raise BudgetError(
             f"{message}, {memory_limit >> 20}MiB are left",
             hint=f"give {(needed - memory_limit >> 20) + 1}MiB more with --memory{smaller}, or store the table as npy, HDF5 or svmlight",
