@@ -17,6 +17,8 @@ from typing import Any
 import dask.array
 import numpy as np
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 from distributed import Client
@@ -218,6 +220,34 @@ def test_cluster_store_made_by_workers_has_the_same_bytes(
             sv.ingest(sources, "there.zarr", overwrite=True, cluster="client:", **options)
         for file in (file for file in Path("here.zarr").rglob("*") if file.is_file()):
             assert file.read_bytes() == Path("there.zarr", file.relative_to("here.zarr")).read_bytes(), file
+
+
+@pytest.mark.parametrize("dtype", ["auto", "bfloat16", "int8"])
+def test_cluster_store_of_few_bytes_has_the_same_bytes_and_the_fit_the_same_bits(
+    dtype: str, tmp_path: Path, client: Client
+) -> None:
+    """Auto is float16, which the files have; for int8 the workers find the scale of all files."""
+    for k in range(3):
+        X, codes = rows_of(500, seed=k)
+        X[:, 0] = np.rint(X[:, 0] * 5)
+        vectors = pa.FixedSizeListArray.from_arrays(pa.array((X * (k + 1)).astype(np.float16).ravel()), X.shape[1])
+        pq.write_table(pa.table({"emb": vectors, "label": codes}), tmp_path / f"{k}.parquet")
+    job = IngestJob(
+        sources=tuple(sorted(tmp_path.glob("*.parquet"))),
+        store=tmp_path / "here.zarr",
+        label="label",
+        store_dtype=dtype,
+        chunk_bytes=4096,
+    )
+    ingest(job)
+    with using(client) as executor:
+        ingest(replace(job, store=tmp_path / "there.zarr"), executor=executor)
+        for file in (file for file in job.store.rglob("*") if file.is_file()):
+            assert file.read_bytes() == (tmp_path / "there.zarr" / file.relative_to(job.store)).read_bytes(), file
+        assert open_store(job.store).layout.kind == f"dense {'float16' if dtype == 'auto' else dtype}"
+        there = fit(job_of(tmp_path / "there.zarr", tmp_path / "there.ssvm", "newton"), executor=executor)
+    here = fit(job_of(job.store, tmp_path / "here.ssvm", "newton"))
+    assert (here.model.weights == there.model.weights).all()
 
 
 def test_cluster_what_is_wrong_in_a_file_is_said_as_ever(tmp_path: Path, client: Client) -> None:

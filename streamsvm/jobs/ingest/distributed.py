@@ -12,14 +12,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
+from streamsvm.aliases import Array, JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.store_parts import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.rows import Dense, Float32
+from streamsvm.store.format.arrays import ScaleFinder
 from streamsvm.store.format.labels import ClassCoder, NumberCoder, labels_of_texts
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
 from streamsvm.store.sources.files import with_rows
@@ -56,6 +60,10 @@ class FileFacts(NamedTuple):
     """The number of features."""
     rows: int
     """The number of rows."""
+    largest: list[float]
+    """The largest magnitude of each column, if the scale of int8 is wanted and rows are dense; else empty."""
+    whole: list[bool]
+    """Whether all numbers of a column are whole, likewise."""
     labels: tuple[str, ...]
     """The label of each class code."""
     kind: str
@@ -71,6 +79,8 @@ class IngestWork:
     options: SourceOptions
     numeric: bool = False
     """Whether labels are numbers to predict."""
+    finds_scale: bool = False
+    """Whether the scale of int8 is wanted."""
 
 
 class DistributedSource:
@@ -89,6 +99,8 @@ class DistributedSource:
         self.id_column: str | None = None
         self.proposals = self._all_files.proposals
         self.sources: list[SourceFile] = []
+        self._files_read: list[FileFacts] | None = None
+        """The facts about all files, if workers have read them for the scale of int8."""
         empty_files = len(paths) - len(files)
         self.notices: dict[str, int] = Counter(
             {**self._all_files.notices, **({NO_ROWS: empty_files} if empty_files else {})}
@@ -96,10 +108,7 @@ class DistributedSource:
 
     def batches(self) -> Iterator[Batch]:
         """Yield all rows in order, while workers read further files. Raises ClusterError, and the errors of reading."""
-        work = IngestWork(self._directory, self._shared_options(), self._numeric)
-        parts = [_describe_file(k, path) for k, path in enumerate(self._paths)]
-        shared = (self._executor.share(work),)
-        for facts in self._executor.map(Task("ingest", read_file), parts, shared):
+        for facts in self._read_files() if self._files_read is None else self._files_read:
             name = str(self._named[facts.part.number])  # as the user wrote it; workers have the absolute path
             self.sources.append(SourceFile(**{**facts.file, "name": name}))
             for what, count in facts.notices.items():
@@ -111,6 +120,24 @@ class DistributedSource:
     def dtype(self) -> str:
         """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
         return self._all_files.dtype
+
+    def find_scale(self) -> Float32 | None:
+        """Let workers read all rows, and return the scale factor of each column for int8; None for sparse rows.
+
+        ``batches`` then yields the rows that they have read. Raises what ``batches`` raises.
+        """
+        self._files_read = list(self._read_files(finds_scale=True))
+        finder = ScaleFinder()
+        for facts in self._files_read:
+            if len(facts.largest):
+                finder.merge(ScaleFinder(np.array(facts.largest, np.float32), np.array(facts.whole)))
+        return finder.find()
+
+    def _read_files(self, *, finds_scale: bool = False) -> Iterator[FileFacts]:
+        """Yield the facts about each file when a worker has read it."""
+        work = IngestWork(self._directory, self._shared_options(), self._numeric, finds_scale)
+        parts = [_describe_file(k, path) for k, path in enumerate(self._paths)]
+        yield from self._executor.map(Task("ingest", read_file), parts, (self._executor.share(work),))
 
     def encoding(self) -> JsonObject:
         """Return the encoding that later reads of such files must use (``Source.encoding``)."""
@@ -143,14 +170,17 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
     source = open_source([part.path], work.options)
 
     def fill(writer: StoreWriter) -> tuple[tuple[str, ...], int, JsonObject]:
-        coder, kind, rows = NumberCoder() if work.numeric else ClassCoder(), "f", 0
+        coder, kind, rows, finder = NumberCoder() if work.numeric else ClassCoder(), "f", 0, ScaleFinder()
         for batch in source.batches():
             if not len(batch.labels):
                 raise DataError(f"{part.path} holds no labels", code="E-LABEL", hint="name their column: --label")
             kind = batch.labels.dtype.kind
             writer.append(batch.X, coder.codes(batch.labels), batch.weight)
             rows += len(batch.labels)
-        facts = {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
+            if work.finds_scale and isinstance(batch.X, Dense):
+                finder.add(batch.X.values)
+        scale = {"largest": _as_list(finder.largest), "whole": _as_list(finder.whole)}
+        facts = scale | {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
         classes = () if isinstance(coder, NumberCoder) else tuple(coder.classes)
         return classes, source.columns or 0, facts | {"labels": list(classes), "columns": source.columns}
 
@@ -162,9 +192,15 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
         facts["notices"],
         facts["columns"],
         facts["rows"],
+        facts["largest"],
+        facts["whole"],
         tuple(facts["labels"]),
         facts["kind"],
     )
+
+
+def _as_list(values: Array | None) -> list[Any]:
+    return [] if values is None else values.tolist()
 
 
 def _batches(directory: Path, facts: FileFacts) -> Iterator[Batch]:
@@ -182,7 +218,9 @@ def _describe_file(number: int, path: Path) -> FilePart:
 def _digest_part(part: FilePart, work: IngestWork) -> str:
     options = {name: value for name, value in asdict(work.options).items() if name != "encoding"}
     recorded = json.dumps(
-        [part.path, part.size, part.modified, options, work.options.encoding], default=str, sort_keys=True
+        [part.path, part.size, part.modified, options, work.options.encoding, work.finds_scale],
+        default=str,
+        sort_keys=True,
     )
     return hashlib.sha256(recorded.encode()).hexdigest()
 

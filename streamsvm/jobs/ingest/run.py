@@ -32,7 +32,7 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, InterruptedRun, StorageError, UsageError, quote
 from streamsvm.jobs import JobResult, format_value
-from streamsvm.jobs.ingest.distributed import parts_beside, parts_path, source_for
+from streamsvm.jobs.ingest.distributed import DistributedSource, parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.hold_out import HoldOut, check_split
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
@@ -43,7 +43,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import create
 from streamsvm.store.format import manifest
-from streamsvm.store.format.arrays import FLOAT16, FLOAT32, INT8, UINT8, Encoding
+from streamsvm.store.format.arrays import FLOAT16, FLOAT32, INT8, UINT8, Encoding, ScaleFinder
 from streamsvm.store.format.labels import (
     TARGET,
     ClassCoder,
@@ -89,8 +89,6 @@ RANGES = {
     UINT8: "whole numbers from 0 to 255",
 }
 """The numbers that a type of stored numbers can represent; int8 represents all, since its scale follows from them."""
-LEAST_LARGEST = 1e-30
-"""The largest number of a column of zeros, by which its scale is not 0."""
 CACHE = "cache"
 """The key in the manifest of a store that a fit has made from files; its value says from what the store was made."""
 DENSE_FROM = 0.5
@@ -565,24 +563,17 @@ def _no_rows_error(job: IngestJob, first: object) -> DataError:
 
 
 def find_scale(source: Source) -> Float32 | None:
-    """Read all rows and return the scale of each column for int8, (columns,): 1 if it holds whole numbers that fit, else
-    127 stands for its largest number; None for sparse rows. Raises UsageError for files that workers read.
-    """
-    if not isinstance(source, BaseSource):
-        raise UsageError("workers of a cluster cannot find the scale of int8", hint="ingest without --cluster")
-    largest, whole = np.zeros(0, np.float32), np.ones(0, np.bool_)
+    """Read all rows and return the scale factor of each column for int8, (columns,); None for sparse rows."""
+    if isinstance(source, DistributedSource):
+        return source.find_scale()
+    assert isinstance(source, BaseSource)
+    finder = ScaleFinder()
     with source.looking_ahead():
         for batch in source.batches():
             if isinstance(batch.X, CSR):
                 return None
-            values = batch.X.values
-            if not len(largest):
-                largest, whole = np.zeros(values.shape[1], np.float32), np.ones(values.shape[1], np.bool_)
-            np.maximum(largest, np.abs(values).max(axis=0, initial=0), out=largest)
-            whole &= (values == np.rint(values)).all(axis=0)
-    scale: Float32 = np.asarray(np.maximum(largest, LEAST_LARGEST) / 127, np.float32)
-    scale[whole & (largest <= 127)] = 1
-    return scale
+            finder.add(batch.X.values)
+    return finder.find()
 
 
 def _choose_form(job: IngestJob, source: Source, columns: int | None, first: Batch, scale: Float32 | None) -> StoreForm:

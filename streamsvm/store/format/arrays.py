@@ -116,6 +116,41 @@ class Encoding(NamedTuple):
         from_int8(stored, self.scale, out)
 
 
+LEAST_LARGEST = 1e-30
+"""The largest number of a column of zeros, so that its scale is positive."""
+
+
+class ScaleFinder:
+    """Finds the scale factor of each column for int8: 1 for a column of whole numbers from -127 to 127, else 127 stands
+    for its largest number.
+    """
+
+    def __init__(self, largest: Float32 | None = None, whole: Array | None = None) -> None:
+        self.largest, self.whole = largest, whole
+        """The largest magnitude of each column, and whether all its numbers are whole; None before the first rows."""
+
+    def add(self, values: Float32) -> None:
+        """Take rows (n, columns) into account."""
+        self.merge(ScaleFinder(np.abs(values).max(axis=0, initial=0), (values == np.rint(values)).all(axis=0)))
+
+    def merge(self, other: ScaleFinder) -> None:
+        """Take the rows of another finder into account."""
+        if self.largest is None or self.whole is None or other.largest is None or other.whole is None:
+            self.largest, self.whole = (
+                (other.largest, other.whole) if self.largest is None else (self.largest, self.whole)
+            )
+            return
+        self.largest, self.whole = np.maximum(self.largest, other.largest), self.whole & other.whole
+
+    def find(self) -> Float32 | None:
+        """Return the scale factors (columns,); None if there were no rows."""
+        if self.largest is None or self.whole is None:
+            return None
+        scale: Float32 = np.asarray(np.maximum(self.largest, LEAST_LARGEST) / 127, np.float32)
+        scale[self.whole & (self.largest <= 127)] = 1
+        return scale
+
+
 def encoding_of(kind: str, columns: int, metadata: JsonObject) -> Encoding | None:
     """Return the encoding of a store of this kind; None for float32 and CSR. ``metadata``: the facts in the manifest.
 
