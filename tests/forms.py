@@ -36,6 +36,7 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "pairs": (SEVERAL, {"multi_class": "ovo", "loss": "hinge"}),
     "pairs, exact kernel": (SEVERAL, {"multi_class": "ovo", "loss": "hinge", **RBF}),
     "multinomial": (SEVERAL, {"multi_class": "crammer_singer", "loss": "hinge", "C": 0.2}),
+    "softmax": (SEVERAL, {"multi_class": "softmax", "loss": "logistic"}),
     "nu, pairs": (SEVERAL, {"multi_class": "ovo", "nu": 0.6, "tolerance": 1e-2}),
     "tube": (NUMBERS, {"loss": "epsilon_insensitive"}),
     "squared tube": (NUMBERS, {"loss": "squared_epsilon_insensitive"}),

@@ -77,6 +77,7 @@ class ProblemRun:
 
     problem: Problem
     state: State
+    """The state of its solver; None until its passes begin (``types.Solver.at_once``)."""
     certificate: Certificate | None = None
     """Certificate of the last pass; None before the first pass is closed."""
     done: bool = False
@@ -151,6 +152,8 @@ class Training:
     """Partial results of an interrupted pass, restored from a checkpoint, if passes are made group by group."""
     unfinished_pass: UnfinishedPass | None = None
     """The pass that is being made group by group; None between two passes."""
+    cut_short: list[ProblemRun] = field(default_factory=list)
+    """Unsolved runs that have made their last pass before others, and count as done until all have made theirs."""
 
     def __repr__(self) -> str:
         return f"<Training: {self.status.value}, {self.passes} passes, {len(self.runs)} problems, {self.seconds:.3g} s>"
@@ -168,29 +171,54 @@ class Training:
         """Return the problems that are not done."""
         from streamsvm.engine.block_visitor import ActiveProblem  # imported late: it loads numba
 
-        return [ActiveProblem(k, run.problem, run.state) for k, run in enumerate(self.runs) if not run.done]
+        runs = enumerate(self.runs)
+        return [ActiveProblem(k, run.problem, run.state) for k, run in runs if not run.done and run.state is not None]
+
+    def waiting(self) -> list[ProblemRun]:
+        """Return the runs whose passes begin when others are done."""
+        return [run for run in self.runs if run.state is None]
+
+    def groups_waiting(self, solver: AnySolver) -> int:
+        """Return the number of groups of problems whose passes begin later."""
+        return -(-len(self.waiting()) // (solver.at_once or len(self.runs) or 1))
 
     def begin(self, stop: Stop, solver: AnySolver) -> None:
-        """Begin a pass. If it is the last one, ask the solver for an exact evaluation (``Solver.certify``)."""
-        if not self.ending and self.passes + 1 >= stop.max_passes:
+        """Begin a pass, of the next problems if all others are done. If it is their last one, ask the solver for an exact
+        evaluation (``Solver.certify``).
+        """
+        if not self.active():
+            self._begin_next_problems(solver)
+        if not self.ending and self.passes + 1 + self.groups_waiting(solver) >= stop.max_passes:
             self.ending, self.status = True, Status.PASSES
         if self.ending:
             for one in self.active():
                 solver.certify(one.state)
 
+    def _begin_next_problems(self, solver: AnySolver) -> None:
+        """Start the problems of the next group from the solutions of those before."""
+        solved = [run.state for run in self.runs if run.state is not None]
+        for state in solved:
+            solver.forget_steps(state)
+        for run in self.waiting()[: solver.at_once or None]:
+            run.state = solver.start_after(run.problem, solved)
+
     def decide_end(self, *, late: bool, end_requested: bool = False) -> bool:
         """Record the largest gap, and return whether the pass just closed was the last one; ``status`` says why.
 
         If time is short (``late``) or a callback has asked for the end, one more pass follows, which computes exact
-        certificates.
+        certificates; one for each group of problems that are solved one after the other.
         """
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
-        if not self.active():
+        unsolved = [self.runs[problem.number] for problem in self.active()] + self.cut_short
+        if not unsolved and not self.waiting():
             stopped = any(known["stopped"] for known in self.validation_state.values())
             self.status = Status.PATIENCE if stopped else Status.CONVERGED
             return True
         if self.ending:
-            return True
+            is_over, self.cut_short = not self.waiting(), unsolved
+            for run in unsolved:
+                run.done = not is_over
+            return is_over
         if late or end_requested:
             self.ending, self.status = True, Status.ASKED if end_requested else Status.TIME
         return False

@@ -74,7 +74,9 @@ class FitLoop(ABC):
     """Makes passes until every problem has an exact duality gap within its tolerance, or a limit is reached."""
 
     def __init__(self, solver: AnySolver, problems: list[Problem], report: Report) -> None:
-        self.training = Training([ProblemRun(problem, solver.start(problem)) for problem in problems])
+        first = problems[: solver.at_once or None]
+        states = [solver.start(problem) for problem in first] + [None] * (len(problems) - len(first))
+        self.training = Training(list(map(ProblemRun, problems, states)))
         self.evaluator: PassEvaluator | None = None
         self.should_fall_back: Callable[[Training], bool] | None = None
         """Returns whether to stop the training so that the fallback solver continues it; None: there is no fallback."""
@@ -150,7 +152,8 @@ class FitLoop(ABC):
 
     def _seconds_to_reserve(self) -> float:
         """Return the seconds to reserve for one more pass, the final pass and later work; 0 if passes can be abandoned."""
-        return 0.0 if self._solver.exact_kernel else (2.0 + self.reserved_passes) * min(self._recent_seconds)
+        passes = 2.0 + self.training.groups_waiting(self._solver) + self.reserved_passes
+        return 0.0 if self._solver.exact_kernel else passes * min(self._recent_seconds)
 
     def _pass_seconds(self) -> float:
         """Return the seconds of the current pass, without compilation and interruptible in-memory work."""
@@ -194,7 +197,8 @@ class FitLoop(ABC):
         """Return whether the restored training is already complete, so that no pass is left to make."""
         training = self.training
         last = training.ending and training.passes >= stop.max_passes and not training.chunks_visited
-        return training.passes > 0 and (not training.active() or (last and not self._has_unfinished_work()))
+        is_over = not training.active() or (last and not self._has_unfinished_work())
+        return training.passes > 0 and is_over and not training.waiting()
 
     def _has_unfinished_work(self) -> bool:
         """Return whether the last pass is closed but its in-memory steps or its evaluation are not done."""

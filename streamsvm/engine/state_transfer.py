@@ -124,12 +124,12 @@ class DriverState:
         return replace(state, **dict.fromkeys(self.names))
 
     def load(self, version: int, states: dict[int, State]) -> None:
-        """Set the fields of some states to those of ``version``. Raises DataError."""
+        """Set the fields of some states to those of ``version``; a problem that began later has none. Raises DataError."""
         if version == 0:
             return
         saved: dict[int, ValuesByName] = checkpoint.read_checkpoint(self._path(version)).read_content()
         for k, state in states.items():
-            for name, value in saved[k].items():
+            for name, value in saved.get(k, {}).items():
                 setattr(state, name, value)
 
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
@@ -167,7 +167,7 @@ class ProcessDriverState:
         """
         self.version = max((int(record["version"]) for record in (saved, older) if record), default=0)
         if saved and IN_STATES not in saved:
-            states = {k: run.state for k, run in enumerate(self.runs) if not run.done}
+            states = {k: run.state for k, run in enumerate(self.runs) if not run.done and run.state is not None}
             self.files.load(int(saved["version"]), states)
 
     def close(self) -> None:

@@ -30,6 +30,10 @@ that is not accepted, or one that was more than ten times too long, tells nothin
 tries the minimum of the parabola through both values and the slope (Dennis and Schnabel, section 6.3.2). Each problem has
 its own steps, and leaves the passes when it is done.
 
+**Groups.** Problems that the memory has no room for follow when the others are solved. Each begins at the solution of the
+same class at the nearest C of those, with the basis that is known, and with the mean of the second derivatives from its first
+step on.
+
 **Products.** Decision values of all problems that see the same rows are one matrix product, and so are the sums v, in
 the same blocks for any number of threads. They are float32 while the gap is large: a step needs no more. What is
 certified is evaluated in float64: the pass after which the gap is expected to be small enough, as it falls by the
@@ -39,6 +43,8 @@ certificates are exact, and the solution is the best point of these passes.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, ClassVar, NamedTuple
 
@@ -99,8 +105,9 @@ MAX_TRIALS = 20
 """Maximum number of steps in a row that are not accepted, before the history is dropped; twice in a row: the end."""
 MAX_BASIS = 4096
 """Largest number of components for which X'X is summed and factorized."""
-KEPT_VECTORS, TEMPORARY_VECTORS = 7, 8
-"""Number of vectors of weights that a problem keeps besides its steps, and of those in memory while a pass is closed for one."""
+KEPT_VECTORS, SOLVED_VECTORS, TEMPORARY_VECTORS = 7, 5, 8
+"""Number of vectors of weights that a problem keeps besides its steps, that it keeps when it is solved, and that are in memory
+while a pass is closed for one."""
 TILE_ARRAYS = 4
 """Number of float64 arrays of the decision values of a tile."""
 BASIS_MATRICES = 6
@@ -210,10 +217,14 @@ class LBFGSState:
     """Whether this pass is in float64."""
     passes: int = 0
     """Number of completed passes."""
+    bound_steps: int = 0
+    """Number of first steps for which h is the largest second derivative of the loss."""
     gram: FirstPassTotal[Float64 | None] = None
     """(p, p) X'X, or its diagonal (p,), for the first of the problems with the same rows; else None."""
     basis: DriverOnly[Basis | None] = None
-    """The basis, which problems with the same rows share; None before the first pass is closed."""
+    """The basis, which problems with the same rows share; None before it is known."""
+    has_basis: bool = False
+    """Whether ``basis`` is known, so that passes need not add up X'X."""
     search: DriverOnly[Search | None] = None
     """What L-BFGS knows; None before the first pass is closed."""
     best: Best | None = None
@@ -234,6 +245,15 @@ class LBFGS(Solver[LBFGSState]):
             "Number of steps remembered.",
             bounds=Bounds(least=1),
             default=f"{STEPS}; {MANY_STEPS} where they take little memory",
+        ),
+    ] = None
+    problems: Annotated[
+        int | None,
+        Option(
+            "Number of problems (a class at a value of C is one) in the same passes; others follow, each from the solution at the "
+            "nearest C before.",
+            bounds=Bounds(least=1),
+            default="as many as the memory has room for",
         ),
     ] = None
     losses: ClassVar[LossRequirement] = LossRequirement(smooth=True)
@@ -268,13 +288,36 @@ class LBFGS(Solver[LBFGSState]):
             per_part=8 * problem.components,
             shared=BASIS_MATRICES * matrix + threads * gram + rows + TEMPORARY_VECTORS * 8 * problem.components,
             shared_per_part=matrix,
+            solved=8 * SOLVED_VECTORS * problem.components,
         )
 
     def start(self, problem: Problem) -> LBFGSState:
         """Return the state at w = 0, or at the start weights. The first pass evaluates this point."""
         point = problem.first_weights()[None, :]
-        precise = problem.warm is not None or _needs_float64(problem)
-        return LBFGSState(problem, point, point, np.zeros_like(point), np.zeros(1), precise=precise)
+        return _begin_at(problem, point, 1, BOUND_STEPS)
+
+    @property
+    def at_once(self) -> int:
+        return self.problems or 0
+
+    def with_at_once(self, count: int, user_set: Collection[str]) -> LBFGS | None:
+        return None if "problems" in user_set else replace(self, problems=count)
+
+    def start_after(self, problem: Problem, solved: Sequence[LBFGSState]) -> LBFGSState:
+        """Return the state at the solution for the same class and the nearest C, with the basis of the same rows."""
+        state = self.start(problem)
+        for other in solved:
+            if other.basis is not None and other.problem.held_out == problem.held_out:
+                state.basis, state.has_basis = other.basis, True
+        same = [other for other in solved if replace(other.problem, C=problem.C) == problem]
+        if same and problem.warm is None:
+            nearest = min(same, key=lambda other: abs(math.log(other.problem.C / problem.C)))
+            state.accepted = state.point = nearest.accepted.copy()
+            state.bound_steps = 0
+        return state
+
+    def forget_steps(self, state: LBFGSState) -> None:
+        state.search = None
 
     # -- a pass
 
@@ -295,7 +338,7 @@ class LBFGS(Solver[LBFGSState]):
     def visit(self, state: LBFGSState, block: Block) -> None:
         """Add the block to the sums at the point. With other problems, ``finish_shared`` adds it to v."""
         problem, rows = state.problem, len(block.y)
-        if state.passes == 0 and not state.in_company:
+        if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
         f = np.empty(rows)
         f[:] = multiply(block.X, state.point, precise=True)[0] if state.product is None else state.product
@@ -322,18 +365,19 @@ class LBFGS(Solver[LBFGSState]):
         """Factorize X'X once for all problems with the same rows."""
         known: dict[tuple[int, ...], Basis] = {}
         for state in states:
-            if state.passes == 0 and state.gram is not None and state.problem.held_out not in known:
+            if state.gram is not None and state.problem.held_out not in known:
                 known[state.problem.held_out] = factorize(state.gram)
         for state in states:
-            if state.passes == 0:
+            if not state.has_basis:
                 state.basis, state.gram = known.get(state.problem.held_out), None
+                state.has_basis = state.basis is not None
 
     def finish(self, state: LBFGSState) -> Certificate:
         """Compute P and D at the point; accept or shorten the step to it; choose the next point."""
         problem, precise = state.problem, state.precise
         if state.basis is None:  # the problem was visited alone
             state.basis = factorize(np.ones(problem.columns + 1) if state.gram is None else state.gram)
-            state.gram = None
+            state.gram, state.has_basis = None, True
         w, v = state.point.ravel(), state.v.ravel()
         losses, _, linear, quadratic = self._sums(state)
         value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v)
@@ -429,11 +473,11 @@ class LBFGS(Solver[LBFGSState]):
         kept = self.steps_kept(problem)
         if "history" in user_set or kept <= FEW_STEPS:
             return None
-        return LBFGS(STEPS if kept > STEPS else FEW_STEPS)
+        return replace(self, history=STEPS if kept > STEPS else FEW_STEPS)
 
     def memory_settings(self) -> dict[str, int | None]:
-        """Return the number of remembered steps."""
-        return {"history": self.history}
+        """Return the numbers of remembered steps, and of problems in the same passes."""
+        return {"history": self.history, "problems": self.problems}
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,8 +493,7 @@ class SoftmaxLBFGS(LBFGS):
     def start(self, problem: Problem) -> LBFGSState:
         """Return the state at W = 0, or at the start weights."""
         point, classes = problem.kind.shape(problem.first_weights()), problem.kind.classes
-        precise = problem.warm is not None or _needs_float64(problem)
-        return LBFGSState(problem, point, point, np.zeros_like(point), np.zeros(classes), precise=precise)
+        return _begin_at(problem, point, classes, SOFTMAX_BOUND_STEPS)
 
     def prepare_shared(self, states: list[LBFGSState], X: RowRecord) -> dict[bool, Array]:
         """Add the rows to X'X in the first pass, once for all problems."""
@@ -460,7 +503,7 @@ class SoftmaxLBFGS(LBFGS):
     def visit(self, state: LBFGSState, block: Block) -> None:
         """Add the block to the sums at the point, tile by tile."""
         problem, are_plain = state.problem, are_ones(block.s)
-        if state.passes == 0 and not state.in_company:
+        if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
         losses, gain, sharpness = 0.0, 0.0, sharpness_of(problem)
         for part, X, slopes, terms in evaluate_tiles(problem, block, state.point, exact=state.precise):
@@ -487,6 +530,14 @@ class SoftmaxLBFGS(LBFGS):
             return None
         w, _, t = state.best.dual_point
         return dual_values(state.problem, block, state.problem.kind.shape(w), t)
+
+
+def _begin_at(problem: Problem, point: Float64, functions: int, bound_steps: int) -> LBFGSState:
+    """Return the state at a point; at given weights h is the mean from the first step on."""
+    is_warm = problem.warm is not None
+    state = LBFGSState(problem, point, point, np.zeros_like(point), np.zeros(functions))
+    state.precise, state.bound_steps = is_warm or _needs_float64(problem), 0 if is_warm else bound_steps
+    return state
 
 
 def _needs_float64(problem: Problem) -> bool:
@@ -517,7 +568,7 @@ def _begin_step(state: LBFGSState, search: Search, length: float) -> None:
     problem, basis, bound = state.problem, state.basis, _bound(state.problem)
     assert basis is not None
     h = np.maximum(search.curvature, LEAST_CURVATURE * bound)
-    if search.count < (SOFTMAX_BOUND_STEPS if problem.kind.classes else BOUND_STEPS):
+    if search.count < state.bound_steps:
         h = np.full_like(h, bound)
     inverse = 1.0 / (1.0 + problem.C * h[:, None] * basis.values)
     q, factors = search.gradient.copy(), []
@@ -546,7 +597,7 @@ def _add_squares(states: list[LBFGSState], X: RowRecord) -> None:
     known: set[tuple[int, ...]] = set()
     for state in states:
         state.in_company = True
-        if state.passes == 0 and state.problem.held_out not in known:
+        if not state.has_basis and state.problem.held_out not in known:
             known.add(state.problem.held_out)
             state.gram = add_to_sum(state.gram, sum_squares(X, state.problem.columns))
 

@@ -187,7 +187,7 @@ class Softmax(Kind):
         """Return L-BFGS for softmax problems; None for other solvers."""
         from streamsvm.solvers.lbfgs import LBFGS, SoftmaxLBFGS
 
-        return SoftmaxLBFGS(solver.history) if isinstance(solver, LBFGS) else None
+        return SoftmaxLBFGS(solver.history, solver.problems) if isinstance(solver, LBFGS) else None
 
     def start_evaluation(self, problem: Problem, w: Float64, unit: float) -> SoftmaxEvaluation:
         """Return empty sums over the rows of a problem."""

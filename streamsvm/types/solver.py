@@ -62,6 +62,8 @@ class Cost:
     for one."""
     shared_per_part: int = 0
     """Bytes of the sums of one part of a pass that all problems share."""
+    solved: int = 0
+    """Bytes that remain of ``fixed`` when a problem is solved and later ones begin (``Solver.at_once``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +312,26 @@ class Solver(ABC, Generic[S]):
         For solvers that use a block only through margins, adjoint products and Gram matrices, and therefore accept a
         factored pair. None: the solver needs explicit features.
         """
+
+    # -- problems one after the other, where memory is short
+
+    @property
+    def at_once(self) -> int:
+        """The largest number of problems in the same passes; others follow when these are solved. 0: all of them."""
+        return 0
+
+    def with_at_once(self, count: int, user_set: Collection[str]) -> Self | None:
+        """Return the solver with at most ``count`` problems in the same passes; None if their number is fixed.
+
+        ``user_set``: names of the settings that the user gave.
+        """
+
+    def start_after(self, problem: Problem, solved: Sequence[S]) -> S:
+        """Return the state before the first pass of a problem, after others with the states ``solved``. Reads no data."""
+        return self.start(problem)
+
+    def forget_steps(self, state: S) -> None:
+        """Free the memory that a solved problem needs no longer. Changes the state."""
 
     # -- in-memory steps between passes
 

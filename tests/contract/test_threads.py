@@ -81,6 +81,32 @@ def test_threads_bits_are_those_of_one_thread(
         assert bits_of(job) == reference
 
 
+@pytest.mark.parametrize(("multi_class", "problems"), [("softmax", 1), ("softmax", None), ("ovr", 3)])
+def test_threads_bits_of_many_classes_are_those_of_one_thread(
+    multi_class: str, problems: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All values of C in the same passes, or groups of problems that begin at the solutions of those before."""
+    monkeypatch.setattr(partition, "PASS_GROUP_BYTES", 1)
+    store, options = str(tmp_path / "s.zarr"), {} if problems is None else {"problems": problems}
+    synth(SynthJob("embeddings", store, rows=700, columns=12, chunk_bytes=4_000, generator_options={"n_classes": 4}))
+    job = FitJob(
+        store,
+        str(tmp_path / "m"),
+        solver="lbfgs",
+        loss="logistic",
+        multi_class=multi_class,
+        C=(0.1, 1.0, 10.0),
+        options=options,
+        overwrite=True,
+    )
+    fit(replace(job, threads=1))
+    reference = bits_of(job)
+    fit(replace(job, threads=2))
+    assert bits_of(job) == reference
+    fit(job, executor=SerialExecutor())
+    assert bits_of(job) == reference
+
+
 def written(path: Path) -> dict[str, bytes]:
     """All files of an output by name."""
     return {str(p.relative_to(path)): p.read_bytes() for p in [path, *path.rglob("*")] if p.is_file()}

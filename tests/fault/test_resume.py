@@ -25,6 +25,7 @@ from streamsvm.solvers.newton import row_products as rows_in_memory
 from streamsvm.store import open_store
 from tests.axes import each_value
 from tests.fault.golden import FITS, fit_job, fitted, ingested, placed, write_table
+from tests.fault.test_determinism import bits_of
 from tests.stopping import stopping
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -119,6 +120,22 @@ def test_resume_with_per_row_state_in_a_file(store: Path, tmp_path: Path, monkey
 def test_resume_of_several_problems(classes_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     placed(monkeypatch, resident=False)
     check_every_visit(fit_job(classes_store, tmp_path / "m"), 3)
+
+
+def test_resume_of_softmax_problems_one_after_the_other(
+    classes_store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the passes of each of them."""
+    placed(monkeypatch)
+    softmax = {"solver": "lbfgs", "loss": "logistic", "multi_class": "softmax", "C": (0.01, 0.1, 1.0)}
+    more = {"options": {"problems": 1}, "max_passes": 1000, "tolerance": 0.05}
+    job = fit_job(classes_store, tmp_path / "m", overwrite=True, **more, **softmax)
+    total, reference = visited(job), bits_of(job)
+    for k in range(5, total, total // 3):
+        with pytest.raises(InterruptedRun):
+            visited(job, k)
+        assert k + visited(replace(job, resume=True)) == total
+        assert bits_of(job) == reference, f"stopped after {k} visits"
 
 
 def test_resume_where_blocks_stay_in_memory(store: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.validate import find_best_C, open_training_store
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.solvers import lbfgs
@@ -31,10 +33,10 @@ def store_of(classes: int, **shape: int) -> MemoryStore:
     return store.commit(tuple(f"c{k:03}" for k in range(classes)), X.shape[1])
 
 
-def on_disk(path: Path, classes: int) -> str:
+def on_disk(path: Path, classes: int, **shape: int) -> str:
     from streamsvm.store import create
 
-    X, codes = rows_of(classes)
+    X, codes = rows_of(classes, **shape)
     writer = create(path, sparse=False, chunk_bytes=2000)
     writer.append(Dense(X), codes, None)
     writer.commit(tuple(f"c{k:03}" for k in range(classes)), X.shape[1], {"names": None})
@@ -104,3 +106,49 @@ def test_lbfgs_memory_grows_with_classes_times_columns() -> None:
     plan = make_plan(FitJob("memory", "model", threads=1), store_of(1000, rows=4000, columns=1024))
     assert plan.solver_name == "lbfgs"
     assert plan.memory.total < 1 << 30
+
+
+C_PATH = (0.001, 0.03, 1.0)
+
+
+def test_lbfgs_short_of_memory_solves_one_C_after_the_other(tmp_path: Path) -> None:
+    """In place of a refusal, with the C that separate fits choose, and in fewer passes than they take together."""
+    store = on_disk(tmp_path / "s", 7, columns=40)
+    job = FitJob(store, str(tmp_path / "m"), solver="lbfgs", loss="logistic", C=C_PATH, validation=0.2, threads=1)
+    opened = open_training_store(job)[0]
+    least = make_plan(replace(job, memory=1), opened)
+    assert least.solver.memory_settings() == {"history": 4, "problems": 1}
+    memory = least.memory.total + 8 * least.solver.cost(least.problems[0], least.layout).fixed
+    plan = make_plan(replace(job, memory=memory), opened)
+    assert plan.solver.memory_settings() == {"history": 4, "problems": 7}
+    assert plan.memory.total <= memory
+    assert "memory is short: history 4, problems 7" in plan.why
+    found = fit(replace(job, memory=memory))
+    assert found.status == "converged"
+    assert found.gap <= 1e-3
+    alone = {C: fit(replace(job, C=C, model=str(tmp_path / "n"), overwrite=True)) for C in C_PATH}
+    assert found.passes < sum(one.passes for one in alone.values())
+    scores = {C: one.training.validation_state[repr(C)]["score"] for C, one in alone.items()}
+    assert find_best_C(found.plan, found.training) == min(C_PATH, key=lambda C: scores[C])
+    for C in C_PATH:
+        np.testing.assert_allclose(found.models[C].weights, alone[C].models[C].weights, atol=0.05)
+
+
+@pytest.mark.parametrize("problems", [1, 5, 7])
+def test_lbfgs_ended_early_certifies_all_values_of_C(problems: int, tmp_path: Path) -> None:
+    """Those that had not begun at the solutions of others, in a pass for each group."""
+    job = FitJob(
+        on_disk(tmp_path / "s", 7), str(tmp_path / "m"), solver="lbfgs", loss="logistic", C=C_PATH, tolerance=1e-9
+    )
+    result = fit(replace(job, options={"problems": problems}, max_passes=8))
+    groups = -(-21 // problems)
+    assert result.status == "max passes"
+    assert result.passes == max(8, groups)
+    X, codes = rows_of(7)
+    rows = np.column_stack([X.astype(np.float64), np.ones(len(X))])
+    for run in result.training.runs:
+        positive, C = run.problem.kind.positives[0], run.problem.C
+        w = result.models[C].weights[positive]
+        m = np.where(codes == positive, 1.0, -1.0) * (rows @ w)
+        assert run.certificate.primal == pytest.approx(0.5 * w @ w + C * np.logaddexp(0.0, -m).sum(), rel=1e-9)
+        assert 0.0 <= run.certificate.dual < run.certificate.primal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -37,13 +37,16 @@ def plan_memory(
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers) + enclosure_terms(job, problems, readers)
     terms += warm_start_terms(problems) + _memory_of_validation(job, layout, problems, count)
-    solver_bytes = sum(c.fixed for c in costs) + sum_shared_bytes(costs, problems)
-    terms.append(Term("solver", solver_bytes, f"{len(problems)} problem(s)"))
-    scratch = sum(c.per_block_row for c in costs)
+    at_once = solver.at_once or len(problems)
+    active, others = costs[:at_once], costs[at_once:]
+    solver_bytes = sum(c.fixed for c in active) + sum(c.solved for c in others) + sum_shared_bytes(costs, problems)
+    why = f"{len(problems)} problem(s)" + (f", {at_once} at a time" if others else "")
+    terms.append(Term("solver", solver_bytes, why))
+    scratch = sum(c.per_block_row for c in active)
     if problems[0].kind.selects_rows:
         terms.append(Term("rows of a pair", readers * seen.block_bytes, "copied, of each block"))
     terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
-    part = sum(c.per_part for c in costs) + max(c.shared_per_part for c in costs)
+    part = sum(c.per_part for c in active) + max(c.shared_per_part for c in active)
     if part and (groups := len(pass_groups(layout))) > 1:
         parts = readers + groups.bit_length()
         terms.append(Term("parts of a pass", parts * part, f"{parts} x {mib(part)}: at work, and waiting to be joined"))
@@ -112,7 +115,7 @@ def fit_to_memory(
     job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None
 ) -> tuple[AnySolver, MemoryPlan]:
     """Return the solver adapted to the memory limit, and its memory: first with fewer threads, then with less data in
-    memory. The result exceeds the limit if the smallest settings do not fit.
+    memory, then with fewer problems in the same passes. The result exceeds the limit if the smallest settings do not fit.
     """
 
     def plan_with(threads: int, solver: AnySolver = solver) -> MemoryPlan:
@@ -122,7 +125,24 @@ def fit_to_memory(
     memory = budget.with_most_threads(plan_with, count_wanted_threads(job.threads))
     while memory.total > memory.limit and (less := solver.shrink_memory(problems[0], job.options)) is not None:
         solver, memory = less, plan_with(1, less)
+    for at_once in _fewer_at_once(problems):
+        split = None if memory.total <= memory.limit else solver.with_at_once(at_once, job.options)
+        if split is not None:
+            solver, memory = split, plan_with(1, split)
     return solver, memory
+
+
+def _fewer_at_once(problems: Sequence[Problem]) -> Iterator[int]:
+    """Yield numbers of problems to solve in the same passes, from all downward: of whole values of C in groups of about
+    the same size, then of parts of the classes of one.
+    """
+    costs = len({problem.C for problem in problems})
+    classes = len(problems) // costs
+    yield from (classes * -(-costs // groups) for groups in range(2, costs))
+    count = classes
+    while count:
+        yield count
+        count //= 2
 
 
 def suggest_smaller_chunks(layout: Layout, job: FitJob) -> str:

@@ -361,7 +361,9 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     preferred = solver
     solver, memory = fit_to_memory(job, store, preferred, problems, request)
     if solver != preferred:
-        why += f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items())}"
+        why += (
+            f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items() if v is not None)}"
+        )
     why = "; ".join([why, *memory.notices_of_missing_threads(count_wanted_threads(job.threads))])
     remedy = suggest_smaller_chunks(layout, job)
     if solver.exact_kernel and not solver.max_support:

@@ -126,8 +126,12 @@ class HeldOutValidation:
         """Evaluate the current weights of each C on the held-out rows, keep the best ones, and stop every C whose score
         has not improved for ``patience`` passes.
         """
+        waiting = {id(run) for run in training.waiting()}
         unfinished = {
-            C: ks for C, ks in self._groups.items() if not training.validation_state.get(repr(C), {}).get("over")
+            C: ks
+            for C, ks in self._groups.items()
+            if not training.validation_state.get(repr(C), {}).get("over")
+            and any(id(training.runs[k]) not in waiting for k in ks)
         }
         current = {C: [self._weights(training, k) for k in ks] for C, ks in unfinished.items()}
         measure = self.plan.measure
@@ -140,6 +144,8 @@ class HeldOutValidation:
             if best is None or rank(score) < rank(best["score"]) or (is_over and score == best["score"]):
                 best = {"score": score, "pass": training.passes, "weights": weights, "final": is_over}
             no_progress = self.patience is not None and training.passes - best["pass"] >= self.patience
+            if any(id(run) in waiting for run in runs):
+                is_over = no_progress = False
             best |= {"over": is_over or no_progress, "stopped": no_progress and not is_over, "looked": training.passes}
             best |= {"majority": majority}
             training.validation_state[repr(C)] = best
@@ -153,8 +159,12 @@ class HeldOutValidation:
         return max((best["looked"] for best in training.validation_state.values()), default=0) < training.passes
 
     def _weights(self, training: Training, k: int) -> Float64:
-        """Return the current weights of problem ``k``: its best candidate, or its solution if the problem has ended."""
+        """Return the current weights of problem ``k``: its best candidate, or its solution if the problem has ended; 0 if
+        it has not begun.
+        """
         run, solver = training.runs[k], self.plan.solver
+        if run.state is None:  # its passes begin later
+            return run.problem.kind.shape(np.zeros(run.problem.components))
         if run.done or training.ending:
             solution = solver.solution(run.state)
             assert isinstance(solution, LinearSolution)
