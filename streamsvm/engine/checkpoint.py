@@ -420,11 +420,11 @@ class RunCheckpointer:
         """Save a checkpoint of a run that was asked to stop, and return the InterruptedRun to raise. Raises
         StorageError.
         """
-        self.interruption.saving = True
+        self.interruption.is_saving = True
         self.save(training)
-        self.interruption.saving = False
+        self.interruption.is_saving = False
         name = self.interruption.name or "time limit"
-        seconds = self.interruption.seconds if self.interruption.name else self._save_seconds
+        seconds = self.interruption.seconds_since_signal if self.interruption.name else self._save_seconds
         where = "epoch {epoch}, chunk {chunk}".format(**_position(training))
         return InterruptedRun(f"{name}: checkpoint saved at {where} ({seconds:.1f} s). Resume: {self.command}")
 

@@ -1,9 +1,9 @@
-"""Signals (Ctrl-C, SIGTERM): a job that can save a checkpoint is asked to do so; any other job ends with an exception. A
-time limit ends a job in the same way (``time_limit``).
+"""Handle signals (Ctrl-C, SIGTERM): ask a job that can save a checkpoint to do so, and end any other job with an
+exception. A time limit ends a job in the same way (``time_limit``).
 
 A compiled pass may take seconds, and Python runs signal handlers only between two instructions of the main thread.
-Therefore signal numbers also go through a socket to a watcher thread (``watch_signals``). It ends the process if the
-job has not ended within PATIENCE seconds of the first signal, and immediately at a second signal. Nothing is lost,
+Therefore signal numbers also go through a socket to a watcher thread (``watch_signals``). The thread ends the process if
+the job has not ended within GRACE_SECONDS of the first signal, and immediately at a second signal. Nothing is lost,
 because at every moment the files of an earlier checkpoint are complete on disk.
 """
 
@@ -25,13 +25,15 @@ from streamsvm.compute.threading import postpone, postpone_signals
 from streamsvm.errors import InterruptedRun
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGHUP)
-EXPIRED, TIME_LIMIT = int(signal.SIGALRM), "time limit"
-"""The signal that a time limit sends, and its name in messages."""
-PATIENCE = 4.5
-"""Seconds from the first signal to the end of the process."""
-SAVING = 60.0
-"""Seconds from the first signal to the end of the process while a checkpoint is being written."""
-POLL = 0.05
+EXPIRED = int(signal.SIGALRM)
+"""The signal that ends a job whose time limit has expired."""
+TIME_LIMIT = "time limit"
+"""The name of that signal in messages."""
+GRACE_SECONDS = 4.5
+"""A job has this much time from the first signal to its end; then the process is ended."""
+SAVING_GRACE_SECONDS = 60.0
+"""The same while a checkpoint is being written."""
+POLL_SECONDS = 0.05
 
 
 class Interruption:
@@ -40,82 +42,82 @@ class Interruption:
     def __init__(self) -> None:
         self.name = ""
         """Name of the first signal; empty before it."""
-        self.since = 0.0
+        self.received_at = 0.0
         """``time.monotonic()`` of the first signal."""
-        self.saving = False
+        self.is_saving = False
         """Whether a checkpoint is being written."""
         self.last_checkpoint = "There is no earlier one"
         """Sentence about the last checkpoint, printed if there is no time to save another."""
-        self.resume = ""
+        self.resume_command = ""
         """Command that continues from the files on disk, for jobs without checkpoints; empty if there is none."""
         self.wakeup_socket: socket.socket | None = None
         """Socket to which signal numbers are sent; None while no job of the command line runs."""
-        self.expiry_patience = PATIENCE
+        self.expiry_grace_seconds = GRACE_SECONDS
         """Seconds from the time limit to the end of the process."""
-        self.deferred = False
+        self.is_deferred = False
         """Whether the job checks ``name`` itself, between visits; otherwise a signal raises an exception at once."""
-        self.raised: InterruptedRun | None = None
+        self.raised_error: InterruptedRun | None = None
         """The last exception raised by a signal handler."""
 
     @property
-    def seconds(self) -> float:
+    def seconds_since_signal(self) -> float:
         """Seconds since the first signal."""
-        return time.monotonic() - self.since
+        return time.monotonic() - self.received_at
 
-    def error(self, what: str) -> InterruptedRun:
-        """Return the exception of a run that was asked to stop."""
-        return InterruptedRun(f"{self.name}: {what}")
+    def error(self, details: str) -> InterruptedRun:
+        """Return the exception that ends a run that was asked to stop."""
+        return InterruptedRun(f"{self.name}: {details}")
 
 
 current = Interruption()
-"""The only object of its class: there is one per process, because signals go to the main thread."""
+"""The only object of its class: all signals of a process go to its main thread."""
 
 
 class ThreadLimit(threading.local):
-    """The time limit of a job that cannot use an alarm (outside the main thread, or the program uses it)."""
+    """The time limit of a job that cannot use an alarm: it runs outside the main thread, or the program uses alarms."""
 
     def __init__(self) -> None:
-        self.moment = float("inf")
-        """The limit, on ``time_limit.job_clock``."""
-        self.resume = ""
+        self.expires_at = float("inf")
+        """The time on ``time_limit.job_clock`` at which the job must end."""
+        self.resume_command = ""
         """Command that continues from the files on disk; empty if there is none."""
-        self.deferred = False
+        self.is_deferred = False
         """Whether the job checks its time itself."""
 
 
 thread_limit = ThreadLimit()
 
 
-def describe_leftovers(resume: str) -> str:
-    """Return the message on the files of a job that ends early; ``resume``: the command that continues it, if any."""
-    if resume:
-        return f"finished output is kept. Resume: {resume}"
+def describe_leftovers(resume_command: str) -> str:
+    """Say what is kept of a job that ends early. ``resume_command``: the command that continues it; empty if none."""
+    if resume_command:
+        return f"finished output is kept. Resume: {resume_command}"
     return "unfinished output was removed; completed files were kept"
 
 
 def record_signal(number: int) -> None:
     """Record the name and the time of the first signal."""
-    current.since = time.monotonic()
+    current.received_at = time.monotonic()
     current.name = TIME_LIMIT if number == EXPIRED else signal.Signals(number).name
 
 
 def watch_signals(receiver: socket.socket) -> None:
-    """Watch for signals until the other end of ``receiver`` is closed. Runs in a thread of its own."""
-    first = _next(receiver, None, {*SIGNALS, EXPIRED})
+    """Watch for signals, in a thread of its own, until the other end of ``receiver`` is closed."""
+    first = _wait_for_signal(receiver, None, {*SIGNALS, EXPIRED})
     if first:
         if not current.name:
             record_signal(first)
-        second = _next(receiver, current.expiry_patience if first == EXPIRED else PATIENCE)
-        while second == 0 and current.saving and current.seconds < SAVING:
-            second = _next(receiver, POLL)
+        second = _wait_for_signal(receiver, current.expiry_grace_seconds if first == EXPIRED else GRACE_SECONDS)
+        while second == 0 and current.is_saving and current.seconds_since_signal < SAVING_GRACE_SECONDS:
+            second = _wait_for_signal(receiver, POLL_SECONDS)
         if second is not None:
             exit_process(second)
     receiver.close()
 
 
-def _next(receiver: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
-    """Wait for one of the signals ``numbers`` and return its number; 0 if none arrives in time, None if the job has
-    ended.
+def _wait_for_signal(receiver: socket.socket, seconds: float | None, numbers: Collection[int] = SIGNALS) -> int | None:
+    """Wait for one of the signals ``numbers`` and return its number: 0 if none arrives within ``seconds``, None if the
+    job has ended.
     """
     until = time.monotonic() + (seconds or 0.0)
     while select.select([receiver], [], [], None if seconds is None else max(0.0, until - time.monotonic()))[0]:
@@ -126,12 +128,14 @@ def _next(receiver: socket.socket, seconds: float | None, numbers: Collection[in
 
 
 def exit_process(second: int) -> None:
-    """End the process immediately, without cleaning up: the files on disk are complete. ``second``: the second signal,
-    or 0.
+    """End the process immediately, without cleanup, because the files on disk are complete.
+
+    ``second``: number of the second signal; 0: the grace period is over.
     """
     if second:
         os._exit(128 + second)
-    kept = f"Finished output is kept. Resume: {current.resume}" if current.resume else current.last_checkpoint
+    command = current.resume_command
+    kept = f"Finished output is kept. Resume: {command}" if command else current.last_checkpoint
     sys.stderr.write(f"error[E-INTERRUPTED]: {current.name}: no time for a checkpoint. {kept}\n")
     sys.stderr.flush()
     os._exit(InterruptedRun.exit_code)
@@ -182,7 +186,7 @@ def allow_interrupt() -> Iterator[None]:
 
 
 def is_main_thread() -> bool:
-    """Return whether this thread receives signals; jobs in other threads leave the signal handlers alone."""
+    """Return whether this is the thread that receives signals; jobs in other threads leave the signal handlers alone."""
     return threading.current_thread() is threading.main_thread()
 
 
@@ -191,25 +195,25 @@ def set_resume_command(command: str) -> Iterator[None]:
     """Set the command that continues a job without checkpoints, such as an embedding, from the files on disk."""
     interruptions = _interruptions()
     for interruption in interruptions:
-        interruption.resume = command
+        interruption.resume_command = command
     try:
         yield
     finally:
         for interruption in interruptions:
-            interruption.resume = ""
+            interruption.resume_command = ""
 
 
 @contextmanager
 def defer_signals() -> Iterator[None]:
-    """Let the job check for signals and for its time limit itself, between visits."""
+    """Let the job check for signals and for its time limit itself, between visits, instead of being interrupted."""
     interruptions = _interruptions()
     for interruption in interruptions:
-        interruption.deferred = True
+        interruption.is_deferred = True
     try:
         yield
     finally:
         for interruption in interruptions:
-            interruption.deferred = False
+            interruption.is_deferred = False
 
 
 def _interruptions() -> list[ThreadLimit | Interruption]:
@@ -219,18 +223,18 @@ def _interruptions() -> list[ThreadLimit | Interruption]:
 
 def handle_signal(number: int, _: Any) -> None:
     """Handle a signal in the main thread: raise InterruptedRun, unless the job checks for signals itself."""
-    if current.deferred or _is_unwinding() or postpone(partial(handle_signal, number, None)):
+    if current.is_deferred or _is_unwinding() or postpone(partial(handle_signal, number, None)):
         return
     if not current.name:
         record_signal(number)
-    current.raised = current.error(describe_leftovers(current.resume))
-    raise current.raised
+    current.raised_error = current.error(describe_leftovers(current.resume_command))
+    raise current.raised_error
 
 
 def _is_unwinding() -> bool:
     """Return whether a handler's exception is propagating through cleanup code, or a generator is being closed."""
-    error = sys.exc_info()[1] if current.raised is not None else None
-    while error is not None and error is not current.raised and not isinstance(error, GeneratorExit):
+    error = sys.exc_info()[1] if current.raised_error is not None else None
+    while error is not None and error is not current.raised_error and not isinstance(error, GeneratorExit):
         error = error.__context__
     return error is not None
 

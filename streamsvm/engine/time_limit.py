@@ -1,7 +1,6 @@
-"""Time limits (--time-limit): the clock of a job, which stops while numba compiles, and how a job learns that its time is
-over.
+"""Limit the time of a job (--time-limit), by a clock that stops while numba compiles.
 
-A command receives a signal from a timer thread. A job called from Python uses the process's alarm; if the program uses
+When the time is over, a command receives a signal from a timer thread. A job called from Python uses the process's alarm; if the program uses
 the alarm itself, or the job runs in another thread, the job checks the time itself (``check_time``).
 """
 
@@ -26,25 +25,25 @@ MIN_ALARM_SECONDS = 1e-6
 ALARM_REPEAT_SECONDS = 0.1
 """Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in
 ``__del__`` is lost."""
-FINISHING, FINISHING_SHARE = 2.0, 0.4
-"""Seconds, and share of the limit, by which a job may exceed its limit to finish with a result; the larger one
-counts."""
-LEAST_PATIENCE, PATIENCE_SHARE = 1.0, 0.1
-"""Further seconds, and share of the limit, until the process is ended; the larger one counts, up to
-``signals.PATIENCE``. With a limit of 5 s the process therefore ends within 10 s."""
+FINISHING_SECONDS, FINISHING_SHARE = 2.0, 0.4
+"""A job may exceed its limit by so many seconds, or by this share of the limit if that is more, to finish with a
+result."""
+MIN_GRACE_SECONDS, GRACE_SHARE = 1.0, 0.1
+"""After that it has so many seconds more, or this share of the limit if that is more, but at most
+``signals.GRACE_SECONDS``; then the process is ended. With a limit of 5 s the process therefore ends within 10 s."""
 
 
 class JobClock:
     """The clock by which time limits are measured; inside ``without_compiler`` it stops while numba compiles."""
 
     def __init__(self) -> None:
-        self._excluded = 0.0
-        self._began: float | None = None
+        self._excluded_seconds = 0.0
+        self._began: float | None = None  # on the clock of the compiler
 
     def now(self) -> float:
         """Return the time of this clock in seconds."""
         began = self._began
-        return time.monotonic() - self._excluded - (0.0 if began is None else CLOCK.seconds() - began)
+        return time.monotonic() - self._excluded_seconds - (0.0 if began is None else CLOCK.seconds() - began)
 
     @contextmanager
     def without_compiler(self) -> Iterator[None]:
@@ -56,7 +55,7 @@ class JobClock:
         try:
             yield
         finally:
-            self._excluded += CLOCK.seconds() - began
+            self._excluded_seconds += CLOCK.seconds() - began
             self._began = None
 
 
@@ -64,24 +63,23 @@ job_clock = JobClock()
 
 
 def check_time() -> None:
-    """Raise InterruptedRun if the time limit of this thread's job has expired. Called where a job waits or reads for a
-    while.
+    """Raise InterruptedRun if the time limit of this thread's job has expired. It is called where a job waits, or reads
+    for some time.
     """
-    if not signals.thread_limit.deferred and job_clock.now() >= signals.thread_limit.moment:
-        raise InterruptedRun(f"{signals.TIME_LIMIT}: {signals.describe_leftovers(signals.thread_limit.resume)}")
+    limit = signals.thread_limit
+    if not limit.is_deferred and job_clock.now() >= limit.expires_at:
+        raise InterruptedRun(f"{signals.TIME_LIMIT}: {signals.describe_leftovers(limit.resume_command)}")
 
 
 def finishing_seconds(limit: float) -> float:
     """Return the seconds by which a job may exceed a time limit of ``limit`` seconds to finish with a result."""
-    return max(FINISHING, FINISHING_SHARE * limit)
+    return max(FINISHING_SECONDS, FINISHING_SHARE * limit)
 
 
 def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> AbstractContextManager[None]:
     """Return a context that asks its job to stop after ``limit`` seconds, of which ``spent`` have passed already.
 
-    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``). A command receives a
-    signal from a timer thread. A job called from Python uses the process's alarm; if the program uses the alarm itself,
-    or the job runs in another thread, the job checks the time itself (``check_time``).
+    ``finish``: allow some time after the limit to finish with a result (``finishing_seconds``).
     """
     seconds = limit + (finishing_seconds(limit) if finish else 0.0) - spent
     if not math.isfinite(seconds):
@@ -89,29 +87,24 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
     if not signals.is_main_thread():
         return _check_time_in_thread(seconds)
     if signals.current.wakeup_socket is not None:
-        least = LEAST_PATIENCE if finish else FINISHING + LEAST_PATIENCE
-        return expire_after(seconds, min(signals.PATIENCE, max(least, PATIENCE_SHARE * limit)))
-    return (
-        _set_alarm(seconds)
-        if signal.getsignal(signals.EXPIRED) in (signal.SIG_DFL, None)
-        else _check_time_in_thread(seconds)
-    )
+        least = MIN_GRACE_SECONDS if finish else FINISHING_SECONDS + MIN_GRACE_SECONDS
+        return expire_after(seconds, min(signals.GRACE_SECONDS, max(least, GRACE_SHARE * limit)))
+    alarm_is_free = signal.getsignal(signals.EXPIRED) in (signal.SIG_DFL, None)
+    return _set_alarm(seconds) if alarm_is_free else _check_time_in_thread(seconds)
 
 
 @contextmanager
-def expire_after(seconds: float, patience: float) -> Iterator[None]:
-    """Signal to a command after ``seconds`` that its time limit has expired; it then has ``patience`` seconds to save a
+def expire_after(seconds: float, grace_seconds: float) -> Iterator[None]:
+    """Signal to a command after ``seconds`` that its time limit has expired. It then has ``grace_seconds`` to save a
     checkpoint.
     """
-    former_handler, former_patience = (
-        signal.signal(signals.EXPIRED, signals.handle_signal),
-        signals.current.expiry_patience,
-    )
+    former_handler = signal.signal(signals.EXPIRED, signals.handle_signal)
+    former_grace = signals.current.expiry_grace_seconds
     job_ended = threading.Event()
     timer = threading.Thread(
         target=_expire, args=(job_clock.now() + seconds, job_ended), name="streamsvm-limit", daemon=True
     )
-    signals.current.expiry_patience = patience
+    signals.current.expiry_grace_seconds = grace_seconds
     try:
         with postpone_signals():
             timer.start()
@@ -121,20 +114,20 @@ def expire_after(seconds: float, patience: float) -> Iterator[None]:
             job_ended.set()
             timer.join()  # before the handler is removed, so that every signal of the timer is handled
             signal.signal(signals.EXPIRED, former_handler)
-            signals.current.expiry_patience, signals.current.raised = former_patience, None
+            signals.current.expiry_grace_seconds, signals.current.raised_error = former_grace, None
 
 
 def _expire(moment: float, job_ended: threading.Event) -> None:
-    """Send the alarm at ``moment``, and repeat it while its exception may have been lost. Runs in the timer thread."""
+    """Send the alarm at ``moment`` from the timer thread, and repeat it, because its exception may have been lost."""
     main = threading.main_thread().ident
     while (seconds := moment - job_clock.now()) > 0.0:
-        if job_ended.wait(max(seconds, signals.POLL)):
+        if job_ended.wait(max(seconds, signals.POLL_SECONDS)):
             return
     if main is None or job_ended.is_set() or signals.current.name:
         return
     signal.pthread_kill(main, signals.EXPIRED)  # its number goes to the socket too
     while not job_ended.wait(ALARM_REPEAT_SECONDS):
-        if signals.current.raised is not None:
+        if signals.current.raised_error is not None:
             signal.pthread_kill(main, signals.EXPIRED)
 
 
@@ -150,7 +143,7 @@ def _set_alarm(seconds: float) -> Iterator[None]:
         with postpone_signals():
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signals.EXPIRED, signal.SIG_DFL)
-        signals.current.raised = None
+        signals.current.raised_error = None
         if signals.current.name == signals.TIME_LIMIT:  # the next job of the program has its own time limit
             signals.current.name = ""
 
@@ -164,11 +157,10 @@ def _interrupt_from(moment: float, number: int, frame: Any) -> None:
 @contextmanager
 def _check_time_in_thread(seconds: float) -> Iterator[None]:
     """Let ``check_time`` raise in this thread after ``seconds``."""
-    former, signals.thread_limit.moment = (
-        signals.thread_limit.moment,
-        min(signals.thread_limit.moment, job_clock.now() + seconds),
-    )
+    limit = signals.thread_limit
+    former = limit.expires_at
+    limit.expires_at = min(former, job_clock.now() + seconds)
     try:
         yield
     finally:
-        signals.thread_limit.moment = former
+        limit.expires_at = former

@@ -27,7 +27,7 @@ class Listening:
         self._heard, self.socket = socket.socketpair()
         monkeypatch.setattr(interruption, "current", self.state)
         monkeypatch.setattr(interruption, "exit_process", self.ended.append)
-        monkeypatch.setattr(interruption, "POLL", 0.01)
+        monkeypatch.setattr(interruption, "POLL_SECONDS", 0.01)
         self._thread = threading.Thread(target=watch_signals, args=(self._heard,), daemon=True)
         self._thread.start()
         self._began = time.monotonic()
@@ -44,8 +44,8 @@ class Listening:
 
 
 def test_interruption_job_that_does_not_end_is_ended_after_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruption, "PATIENCE", LATER)
-    there = Listening(monkeypatch, expiry_patience=WAIT)
+    monkeypatch.setattr(interruption, "GRACE_SECONDS", LATER)
+    there = Listening(monkeypatch, expiry_grace_seconds=WAIT)
     there.hear(signal.SIGTERM)
     assert LATER <= there.seconds() < WAIT
     assert (there.ended, there.state.name) == ([0], "SIGTERM")
@@ -53,8 +53,8 @@ def test_interruption_job_that_does_not_end_is_ended_after_a_moment(monkeypatch:
 
 @pytest.mark.parametrize("saving", [False, True])
 def test_interruption_second_signal_ends_it_at_once(saving: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruption, "PATIENCE", 0.0 if saving else WAIT)
-    there = Listening(monkeypatch, saving=saving)
+    monkeypatch.setattr(interruption, "GRACE_SECONDS", 0.0 if saving else WAIT)
+    there = Listening(monkeypatch, is_saving=saving)
     there.hear(signal.SIGTERM)
     time.sleep(SOON)
     there.hear(signal.SIGINT)
@@ -63,12 +63,12 @@ def test_interruption_second_signal_ends_it_at_once(saving: bool, monkeypatch: p
 
 
 def test_interruption_checkpoint_that_is_being_written_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(interruption, "PATIENCE", SOON)
-    there = Listening(monkeypatch, saving=True)
+    monkeypatch.setattr(interruption, "GRACE_SECONDS", SOON)
+    there = Listening(monkeypatch, is_saving=True)
     there.hear(signal.SIGTERM)
     time.sleep(LATER)
     assert there.ended == []
-    there.state.saving = False
+    there.state.is_saving = False
     assert there.seconds() < WAIT
     assert there.ended == [0]
 

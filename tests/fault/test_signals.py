@@ -26,7 +26,7 @@ Started = Callable[..., "subprocess.Popen[str]"]
 PATIENT = """
 from streamsvm.engine import signals
 from streamsvm.__main__ import main
-signals.PATIENCE = 30.0
+signals.GRACE_SECONDS = 30.0
 main()
 """
 """The program, which waits for a checkpoint longer than by itself: other programs may have the processor, or the disk."""
@@ -264,7 +264,7 @@ def test_signal_time_limit_that_was_over_before_the_job_began_leaves_no_alarm_be
 STUCK = """
 import sys, time
 from streamsvm.engine import signals
-signals.PATIENCE = float(sys.argv[1])
+signals.GRACE_SECONDS = float(sys.argv[1])
 with signals.listen(), signals.defer_signals():
     print("ready", flush=True)
     while True: time.sleep(600)
