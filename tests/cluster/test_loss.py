@@ -62,7 +62,7 @@ def test_cluster_loss_scheduler_that_is_killed_ends_the_run_resumably(
             if event["event"] == "pass" and event["pass"] == 3:
                 processes.running[0].kill()
 
-        with using(client, patience=8) as executor, pytest.raises(ClusterError) as caught:
+        with using(client, patience=2) as executor, pytest.raises(ClusterError) as caught:
             fit(job, kill, executor)
     assert caught.value.exit_code == 69
     assert "--resume" in caught.value.hint

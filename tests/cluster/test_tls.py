@@ -66,11 +66,11 @@ def test_tls_admits_signed_peers_only(store: Path, tmp_path: Path, processes: Pr
     asked = ("fit", store, tmp_path / "m", "--solver", "newton", "--cluster", processes.address)
     done = command(*asked, **ours.environment())
     assert done.returncode == 0, done.stderr
-    foreign = command(*asked, "--overwrite", **theirs.environment())
-    assert foreign.returncode == 77, foreign.stderr
+    foreign = refused(theirs.environment(), *asked, "--overwrite")
+    assert foreign.exit_code == 77, foreign.stderr
     assert "error[E-TLS]" in foreign.stderr
-    bare = command(*asked, "--overwrite")
-    assert bare.returncode == 77, bare.stderr
+    bare = refused({}, *asked, "--overwrite")
+    assert bare.exit_code == 77, bare.stderr
     assert "CA_FILE" in bare.stderr
 
 

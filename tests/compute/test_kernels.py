@@ -1,4 +1,4 @@
-"""Kernel values against the records' own Python, within their bounds of rounding; and what kernel solvers derive of rows, against the dual."""
+"""Kernel values against the records' own Python, within their bounds of rounding."""
 
 from __future__ import annotations
 
@@ -28,7 +28,6 @@ from streamsvm.compute.kernel_values.kernel_products import expand, tiles
 from streamsvm.compute.kernel_values.kernel_products import gram as gram_matrix
 from streamsvm.compute.passes import kernel_rows
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.smo import FLAT, STRIPE, smo
 from streamsvm.kernels import RBF, Laplacian, Linear, Polynomial, Sigmoid
 from streamsvm.losses import EpsilonInsensitive, Hinge, Huber, Pinball, SquaredEpsilonInsensitive, SquaredHinge
 from streamsvm.rows import Dense, Reach
@@ -304,61 +303,10 @@ RNG = np.random.default_rng(31)
 F, S = RNG.normal(size=N), np.resize([0.0, 0.5, 1.0, 3.0], N)
 
 
-def rows_of(loss: Any) -> tuple[Any, Any]:
-    """Targets, and dual variables inside their boxes, a third of them 0; of numbers of either sign."""
-    y = RNG.normal(size=N) if loss.numeric() else RNG.choice([-1.0, 1.0], N)
-    alpha = np.array([0.4 * min(loss.upper(C * s), 2.0) if s else 0.0 for s in S])
-    alpha[::3] = 0.0
-    return y, alpha * np.resize([1.0, -0.5], N) if loss.numeric() else alpha
-
-
-def value(loss: Any, x: float, y: float, weight: float) -> float:
-    """What a row adds to the objective beside the quadratic form of the kernel."""
-    if loss.numeric():
-        return float(loss.conjugate(x, weight)) - x * (y + 1.0)
-    return float(loss.conjugate(y * x, weight)) - y * x
-
-
-def slope(loss: Any, x: float, y: float, weight: float, way: float) -> float:
-    """Its derivative at x, from one side."""
-    h = way * 1e-6
-    return (value(loss, x + h, y, weight) - value(loss, x, y, weight)) / h
-
-
-@pytest.mark.parametrize("loss", [*MARGINS, *NUMBERS], ids=str)
-def test_kernel_rows_coordinates_are_those_of_the_dual(loss: Any) -> None:
-    """The box, and a gradient that is that of the side on which a row is shown."""
-    y, alpha = rows_of(loss)
-    found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
-    sign = np.ones(N) if loss.numeric() else y
-    np.testing.assert_allclose(found.x, alpha * sign)
-    np.testing.assert_allclose(found.v, found.p - F - found.ridge * found.x, rtol=1e-12)
-    for i in range(N):
-        weight, x = C * S[i], found.x[i]
-        if weight == 0.0:
-            assert (found.low[i], found.high[i], found.ridge[i], found.p[i]) == (0.0, 0.0, 0.0, 0.0)
-            continue
-        right = y[i] > F[i] + B if loss.numeric() and x == 0.0 else (x > 0.0 or (x == 0.0 and sign[i] > 0.0))
-        end = loss.upper(weight) if right else (weight * loss.slope(np.inf) if loss.numeric() else loss.upper(weight))
-        assert (found.low[i], found.high[i]) == pytest.approx((0.0, end) if right else (-end, 0.0))
-        assert found.v[i] == pytest.approx(-F[i] - slope(loss, x, y[i], weight, 1.0 if right else -1.0), abs=1e-5)
-
-
-@pytest.mark.parametrize("loss", NUMBERS, ids=str)
-def test_kernel_rows_beyond_the_corner_is_the_gradient_on_the_other_side(loss: Any) -> None:
-    y, alpha = rows_of(loss)
-    found = kernel_rows.coordinates.py_func(y, S, alpha, F, RowLoss(C, loss, loss), B)
-    top, bottom = kernel_rows.beyond_corner.py_func(found, loss)
-    at_zero = [i for i in range(N) if S[i] > 0.0 and alpha[i] == 0.0]
-    left = [-F[i] - slope(loss, 0.0, y[i], C * S[i], 1.0) for i in at_zero if found.high[i] == 0.0]
-    right = [-F[i] - slope(loss, 0.0, y[i], C * S[i], -1.0) for i in at_zero if found.high[i] > 0.0]
-    assert (top, bottom) == pytest.approx((max(left), min(right)), abs=1e-5)
-
-
 @each_value(("loss", [*MARGINS, *NUMBERS]), ("slack", [0.0, 0.25]))
 def test_kernel_rows_losses_of_shifted_values_are_the_largest_within_the_slack(loss: Any, slack: float) -> None:
     """On a grid of what the decision value may be: that of a margin at its left end, that of a residual at one of both."""
-    y, _ = rows_of(loss)
+    y = RNG.normal(size=N) if loss.numeric() else RNG.choice([-1.0, 1.0], N)
     shifts, sums = np.array([-0.5, 0.0, 1.0]), np.ones(3)
     kernel_rows.sum_shifted_losses.py_func(F, y, S, RowLoss(C, loss, loss), slack, shifts, sums)
     near = np.linspace(-slack, slack, 21)
@@ -371,37 +319,3 @@ def test_kernel_rows_losses_of_shifted_values_are_the_largest_within_the_slack(l
         costs.append(most[1] > 0.0)
     np.testing.assert_allclose(sums, expected, rtol=1e-12)
     np.testing.assert_array_equal(kernel_rows.in_reach_of_loss.py_func(F, y, loss, slack), costs)
-
-
-# -- pairs ---------------------------------------------------------------------------------------------------------------
-
-
-def pairs_slowly(M: Any, p: Any, x: Any, low: Any, high: Any, tolerance: float, most: int) -> int:
-    """The pairs of the module's rule, one after the other, with the gradient made anew each time."""
-    for step in range(most):
-        v = p - M @ x
-        grow, shrink = np.flatnonzero(x < high), np.flatnonzero(x > low)
-        i = grow[np.argmax(v[grow])]
-        if v[i] - v[shrink].min() <= tolerance:
-            return step
-        curvatures = np.maximum(M[i, i] + np.diag(M) - 2.0 * M[i], FLAT)
-        drops = np.maximum(v[i] - v[shrink], 0.0) ** 2 / curvatures[shrink]
-        j = shrink[np.argmax(drops)]
-        s = min((v[i] - v[j]) / curvatures[j], high[i] - x[i], x[j] - low[j])
-        x[i], x[j] = (high[i] if s == high[i] - x[i] else x[i] + s), (low[j] if s == x[j] - low[j] else x[j] - s)
-    return most
-
-
-@each_value(("count", [2, 7, STRIPE, STRIPE + 1, 2 * STRIPE + 5]), ("most", [1, 2, 30]))
-def test_smo_pairs_are_those_of_the_second_order(count: int, most: int) -> None:
-    """Whatever stripe they are in; some coordinates begin at an end of their box."""
-    rng = np.random.default_rng(count)
-    A = rng.normal(size=(count, 5))
-    M, p = A @ A.T + 0.5 * np.eye(count), rng.normal(size=count)
-    low, high = -rng.choice([0.0, 1.0], count), rng.uniform(0.5, 2.0, count)
-    x = np.clip(rng.choice([-1.0, 0.0, 0.3, 5.0], count), low, high)
-    v, slow = p - M @ x, x.copy()
-    steps = smo.py_func(M, x, low, high, v, 1e-3, most)
-    assert steps == pairs_slowly(M, p, slow, low, high, 1e-3, most)
-    np.testing.assert_allclose(x, slow, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(v, p - M @ slow, rtol=1e-8, atol=1e-9)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from itertools import pairwise
-from math import fsum
 from threading import Barrier, Event, Lock
 from typing import Any
 
@@ -191,21 +190,3 @@ def test_threads_who_waits_for_the_turn_of_one_that_fails_does_not_wait_for_ever
     with threading.use_threads(2), pytest.raises(ValueError, match="the first one"):
         threading.in_turn(make, taken.append, 5, 2)
     assert taken == []
-
-
-@each_value(("sparse", [False, True]), ("shape", [(), (3,)]))
-def test_threads_sum_of_rows_in_pieces_is_that_in_twice_the_precision(
-    shape: tuple[int, ...], sparse: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    values, factors = X.copy(), RNG.standard_normal((ROWS, *shape))
-    values[:, 0] *= 1e6
-    block: Any = csr_of(values) if sparse else Dense(values, 1.0)
-    whole = operators.adjoint(block, factors, 9)
-    monkeypatch.setattr(operators, "PIECE_ENTRIES", 9 * 1000)
-    for threads in (1, 2, 5):
-        with threading.use_threads(threads):
-            found = operators.adjoint(block, factors, 9)
-        np.testing.assert_allclose(found, whole, rtol=1e-15)
-    terms = np.hstack([values.astype(np.float64), np.ones((ROWS, 1))])[:, :, None] * factors.reshape(ROWS, 1, -1)
-    exact = np.array([[fsum(terms[:, j, k]) for k in range(terms.shape[2])] for j in range(10)]).reshape(10, *shape)
-    np.testing.assert_allclose(found[:9], exact[:9], rtol=1e-12)

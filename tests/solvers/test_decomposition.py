@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import streamsvm as sv
 from streamsvm.compute.passes.smo import smo
@@ -29,9 +27,8 @@ from streamsvm.solvers.kernel.decomposition import (
     add_to_bounds,
     rows_of,
 )
-from streamsvm.solvers.kernel.pool import Form, Pool, extremes, violation
-from streamsvm.solvers.kernel.reduced_set import draw_by_weight, fit_reduced_set
-from streamsvm.solvers.kernel.smo import Interval, Progress, optimize_working_set, solve_box, solve_free_coordinates
+from streamsvm.solvers.kernel.pool import Form, Pool
+from streamsvm.solvers.kernel.smo import Interval, Progress, optimize_working_set, solve_box
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Status
 from tests.arrays import csr_of
@@ -264,30 +261,8 @@ def test_decomposition_bound_of_rounding_counts_every_row_of_a_pass(loss: Any) -
 # -- working sets --------------------------------------------------------------------------------------------------------
 
 
-def box_problem(q: int, seed: int) -> tuple[Any, ...]:
-    rng = np.random.default_rng(seed)
-    A = rng.normal(size=(q, q + 3))
-    M = (A @ A.T / q + 0.1 * np.eye(q)).astype(np.float32)
-    low, high = -rng.random(q), rng.random(q)
-    return M, low, high, rng.normal(size=q)
-
-
 def objective(M: Any, p: Any, x: Any) -> float:
     return float(0.5 * x @ M.astype(np.float64) @ x - p @ x)
-
-
-@given(st.integers(2, 40), st.integers(0, 10_000))
-def test_working_set_smo_stays_feasible_and_ends_optimal(q: int, seed: int) -> None:
-    M, low, high, p = box_problem(q, seed)
-    x, v = np.zeros(q), p.copy()
-    steps = smo(M, x, low, high, v, 1e-9, 1_000_000)
-    assert steps < 1_000_000
-    assert abs(x.sum()) < 1e-9
-    assert (x >= low).all()
-    assert (x <= high).all()
-    np.testing.assert_allclose(v, p - M.astype(np.float64) @ x, atol=1e-6)
-    grow, shrink = v[x < high], v[x > low]
-    assert len(grow) == 0 or len(shrink) == 0 or grow.max() - shrink.min() <= 1e-9
 
 
 def pool_of(n: int = 300) -> tuple[Pool, Any]:
@@ -298,25 +273,6 @@ def pool_of(n: int = 300) -> tuple[Pool, Any]:
         Dense(X), np.arange(n), z, zero + 0.3, np.minimum(y, 0.0) * 2.0, np.maximum(y, 0.0) * 2.0, p, zero, p.copy()
     )
     return pool, gram64(X, X, GAMMA) + 0.3 * np.eye(n)
-
-
-def solved(pool: Pool, working: int, tolerance: float) -> None:
-    known = Progress(10_000)
-    while violation(pool) > tolerance and not known.is_over(np.inf):
-        optimize_working_set(pool, Form(RBF(GAMMA), 4), working, known, tolerance)
-
-
-@pytest.mark.parametrize("working", [16, 64, 1000])
-def test_working_set_pool_is_solved_whatever_the_working_set(working: int) -> None:
-    pool, M = pool_of()
-    solved(pool, working, 1e-5)
-    top, bottom = extremes(pool)
-    assert top - bottom <= 1e-5
-    np.testing.assert_allclose(pool.v, pool.p - M @ pool.x, atol=1e-4)
-    assert abs(pool.x.sum()) < 1e-9
-    whole, _ = pool_of()
-    solved(whole, 1000, 1e-7)
-    assert objective(M, pool.p, pool.x) == pytest.approx(objective(M, pool.p, whole.x), rel=1e-6)
 
 
 def test_working_set_travel_is_that_of_every_working_set_and_not_of_the_whole_way() -> None:
@@ -357,23 +313,6 @@ def circle(count: int, C: float) -> tuple[Any, Any, Interval]:
     return M, y, Interval(np.where(y > 0, 0.0, -C), np.where(y > 0, C, 0.0))
 
 
-@settings(max_examples=60, deadline=None)
-@given(seed=st.integers(0, 10_000), n=st.integers(2, 25), rank=st.integers(1, 25))
-def test_working_set_box_problem_descends_and_stays_in_the_box(seed: int, n: int, rank: int) -> None:
-    rng = np.random.default_rng(seed)
-    A, p = rng.normal(size=(n, min(rank, n))), rng.normal(size=n)
-    M, box = A @ A.T, Interval(np.zeros(n), rng.choice([0.5, 2.0, 100.0], n))
-    x = rng.choice([0.0, 0.25, 0.5], n)
-    v = p - M @ x
-    before, total = objective(M, p, x), x.sum()
-    solve_free_coordinates(M, x, v, box)
-    assert objective(M, p, x) <= before + 1e-12 * (1 + abs(before))
-    assert ((x >= box.low) & (x <= box.high)).all()
-    # each of at most 50 systems is off by roundings of its solution, which the box bounds
-    assert x.sum() == pytest.approx(total, abs=1e-9 * box.high.sum())
-    np.testing.assert_allclose(v, p - M @ x, atol=1e-9 * (1 + np.abs(M).sum(1).max()))
-
-
 def test_working_set_box_problem_reaches_what_pairs_alone_do_not() -> None:
     M, p, box = circle(150, 1e6)
     alone, v = np.zeros(150), p.copy()
@@ -383,50 +322,6 @@ def test_working_set_box_problem_reaches_what_pairs_alone_do_not() -> None:
     grow, shrink = v[together < box.high].max(), v[together > box.low].min()
     assert grow - shrink <= 1e-6
     assert objective(M, p, together) < objective(M, p, alone)
-
-
-# -- the short model -----------------------------------------------------------------------------------------------------
-
-
-COUNT, IMPORTANCE = 30, 3.0
-
-
-def support_of(X: Any, weights: Any) -> Pool:
-    n = len(weights)
-    ridge, low, high, p = (np.zeros(n) for _ in range(4))
-    return Pool(X, np.arange(n), np.ones(n), ridge, low, high, p, weights, np.zeros(n))
-
-
-@each_value(("constant", [0.0, 1.0]), ("sparse", [False, True]))
-def test_reduced_set_is_the_closest_in_its_norm(constant: float, sparse: bool) -> None:
-    X, _ = noisy_rows(900)
-    weights = np.random.default_rng(0).normal(size=len(X))
-    K = gram64(X, X, GAMMA) + constant
-    f = K @ weights
-    support = support_of(csr_of(X) if sparse else Dense(X), weights)
-    found = fit_reduced_set(support, f, Form(RBF(GAMMA), X.shape[1], constant), COUNT, IMPORTANCE)
-    kept = found.index
-
-    def cost(c: Any) -> float:
-        difference = f - K[:, kept] @ c
-        inside = weights @ f - 2.0 * c @ f[kept] + c @ K[np.ix_(kept, kept)] @ c
-        return 0.5 * float(inside) + 0.5 * IMPORTANCE * float(difference @ difference)
-
-    normal = K[np.ix_(kept, kept)] + IMPORTANCE * K[:, kept].T @ K[:, kept]
-    best = np.linalg.solve(normal + 1e-6 * np.eye(COUNT), f[kept] + IMPORTANCE * K[:, kept].T @ f)
-    projected = np.linalg.solve(K[np.ix_(kept, kept)] + 1e-6 * np.eye(COUNT), f[kept])
-    assert cost(found.x) <= cost(best) * (1.0 + 1e-4)
-    assert cost(found.x) < cost(projected)
-
-
-def test_reduced_set_draw_from_draws_is_a_draw_from_all() -> None:
-    rng = np.random.default_rng(0)
-    index, weights = np.arange(500), rng.normal(size=500)
-    at_once = draw_by_weight(index, weights, 40)
-    parts = np.concatenate(
-        [part[draw_by_weight(index[part], weights[part], 40)] for part in np.split(index, [90, 300])]
-    )
-    np.testing.assert_array_equal(parts[draw_by_weight(index[parts], weights[parts], 40)], at_once)
 
 
 # -- numbers -------------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The simplex, by Frank-Wolfe steps and by blended ones: each iteration is its definition, and certificates are those of the model."""
+"""The simplex, by Frank-Wolfe steps and by blended ones: certificates are those of the model, and its support stays within bounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import SquaredHinge
 from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.blended import Blended
-from streamsvm.solvers.kernel.cache import KernelCache, evaluate_shared, is_sharing_worthwhile
+from streamsvm.solvers.kernel.cache import evaluate_shared, is_sharing_worthwhile
 from streamsvm.solvers.kernel.frank_wolfe import (
     FrankWolfe,
     Iterations,
@@ -78,103 +78,6 @@ def spread_pool_of(n: int = ROWS, *, support: int = 3) -> tuple[Pool, Any]:
     pool.x[:support] = weights / weights.sum()
     recompute_gradient(pool, FORM)
     return pool, np.outer(z, z) * (gram64(X, X, GAMMA) + 1.0) + RIDGE * np.eye(n)
-
-
-def vertex(i: int) -> Any:
-    e = np.zeros(ROWS)
-    e[i] = 1.0
-    return e
-
-
-def best_on_line(K: Any, a: Any, d: Any, low: float, high: float) -> tuple[float, float]:
-    """The step in an interval from a along d with the least f, and by how much f falls."""
-    slope, bend = float(d @ K @ a), float(d @ K @ d)
-    step = min(max(-slope / max(bend, 1e-15), low), high)
-    return step, -(step * slope + 0.5 * step * step * bend)
-
-
-class Plain:
-    """The variants by their definitions (module ``compute.passes.frank_wolfe``)."""
-
-    def __init__(self, K: Any, a: Any, variant: str, *, open_step: bool) -> None:
-        self.K, self.a, self.variant, self.open_step = K, a.copy(), variant, open_step
-        self.before: Any = None
-        self.count = 0
-
-    def advance(self, i: int, v: int | None) -> None:
-        """One iteration toward vertex i; v is the worst of those with weight that are known."""
-        self.count += 1
-        a, K, g = self.a, self.K, self.K @ self.a
-        toward, fall = best_on_line(K, a, vertex(i) - a, 0.0, 1.0)
-        if self.open_step:
-            toward = 2.0 / (self.count + 1.0)
-        stepped = a + toward * (vertex(i) - a)
-        if v is not None and a[v] > 0.0 and self.variant == "mfw" and g[v] - a @ g > a @ g - g[i]:
-            away, _ = best_on_line(K, a, a - vertex(v), 0.0, a[v] / (1.0 - a[v]))
-            stepped = a + away * (a - vertex(v))
-        if v is not None and a[v] > 0.0 and self.variant == "swap" and i != v:
-            swap, more = best_on_line(K, a, vertex(i) - vertex(v), 0.0, a[v])
-            stepped = a + swap * (vertex(i) - vertex(v)) if more > fall else stepped
-        if self.variant == "partan":
-            if self.before is not None:
-                d = stepped - self.before
-                shrinking = d < 0.0
-                room = float((stepped[shrinking] / -d[shrinking]).min()) if shrinking.any() else np.inf
-                along, _ = best_on_line(K, stepped, d, -1.0, room)
-                stepped = stepped + along * d
-            self.before = a.copy()
-        self.a = np.maximum(stepped, 0.0)
-
-
-each_variant = pytest.mark.parametrize(
-    ("variant", "open_step"), [("fw", False), ("mfw", False), ("swap", False), ("partan", False), ("fw", True)]
-)
-
-
-@each_variant
-def test_frank_wolfe_steps_from_samples_are_those_of_the_definition(variant: str, open_step: bool) -> None:
-    pool, K = spread_pool_of()
-    found, plain = SampledIterations(pool, FORM, variant, open_step), Plain(K, pool.x, variant, open_step=open_step)
-    draw = np.random.default_rng(1)
-    for _ in range(60):
-        sample, state = draw.integers(0, ROWS, 15), draw.bit_generator.state
-        gap = found.find_vertices(sample, draw)
-        again = np.random.default_rng()
-        again.bit_generator.state = state
-        g = K @ plain.a
-        i, v = int(sample[np.argmin(g[sample])]), None
-        assert gap == pytest.approx(plain.a @ g - g[i], rel=1e-6, abs=1e-9)
-        if variant in ("mfw", "swap"):
-            members = np.array(found.members)[again.integers(0, found.size, 15)]
-            heavy = members[plain.a[members] > 0.0]
-            v = int(heavy[np.argmax(g[heavy])]) if len(heavy) else None
-        found.advance()
-        plain.advance(i, v)
-        a = np.zeros(ROWS)
-        a[found.members] = found.a[: found.size]
-        np.testing.assert_allclose(a, plain.a, rtol=1e-6, atol=1e-9)
-        assert found.f == pytest.approx(0.5 * plain.a @ K @ plain.a, rel=1e-9)
-        assert found.support == np.count_nonzero(a)
-        plain.a = a
-    assert found.count == 60
-
-
-@each_variant
-def test_frank_wolfe_steps_with_all_gradients_are_those_of_the_definition(variant: str, open_step: bool) -> None:
-    pool, K = spread_pool_of()
-    found = Iterations(pool.x.copy(), -pool.v, KernelCache(pool, FORM, 10), variant, open_step)
-    plain = Plain(K, pool.x, variant, open_step=open_step)
-    for _ in range(60):
-        g = K @ plain.a
-        i, v = int(np.argmin(g)), int(np.argmax(np.where(plain.a > 0.0, g, -np.inf)))
-        assert found.gap() == pytest.approx(plain.a @ g - g[i], rel=1e-6, abs=1e-9)
-        found.advance()
-        plain.advance(i, v)
-        np.testing.assert_allclose(found.a, plain.a, rtol=1e-6, atol=1e-9)
-        np.testing.assert_allclose(found.g, K @ plain.a, rtol=1e-6, atol=1e-9)
-        assert found.f == pytest.approx(0.5 * plain.a @ K @ plain.a, rel=1e-9)
-        assert found.support == np.count_nonzero(found.a)
-        plain.a = found.a.copy()
 
 
 SMALLER: dict[str, dict[str, Any]] = {"all vertices": {}, "a sample": {"sample": 194}, "a small pool": {"pool": 60}}

@@ -1,4 +1,4 @@
-"""The interior point out of core: the optimum with few rows kept, bounds whose dual points are known, sums along a segment."""
+"""The interior point out of core: the optimum with few rows kept, and bounds whose dual points are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from streamsvm.solvers.gathered_rows import NearestRows
 from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 from streamsvm.solvers.line_search import STEPS, SegmentSums
 from streamsvm.types import Block, Problem
-from streamsvm.types.state import merge_states
 from tests.axes import each_value
 from tests.solvers.drawn_rows import fuzzed, solve_as_liblinear
 from tests.solvers.kernel_problems import solve
@@ -60,32 +59,6 @@ def test_interior_point_numbers_are_solved_with_few_rows_kept_and_their_dual_var
     v = np.append(X, np.ones((len(X), 1)), axis=1).T @ a
     gains = sum(b * (1.0 + u) - loss.conjugate(b, C * c) for b, u, c in zip(a, t, s.astype(float), strict=True) if c)
     assert found[-1].dual == pytest.approx(gains - 0.5 * v @ v, rel=1e-9)
-
-
-@pytest.mark.parametrize("loss", [name for name in LOSSES if not LOSSES[name]().numeric()])
-def test_interior_point_sums_along_a_segment_are_those_of_the_definition(loss: str) -> None:
-    problem = problem_of(LOSSES[loss]())
-    Z, (_, _, s), kind = signed_rows(), rows_of(), LOSSES[loss]()
-    rng = np.random.default_rng(1)
-    w, d = rng.normal(size=(2, Z.shape[1]))
-    parts = [SegmentSums(len(w)), SegmentSums(len(w))]
-    for k, block in enumerate(epoch_blocks(1)):
-        parts[k % 2].add(problem, block, w, d)
-    found = merge_states(parts).close(w, d)
-    primals, duals, sums = [], [], []
-    for t in STEPS:
-        at = w + t * d
-        m, C = Z @ at, problem.C * s.astype(float)
-        a = np.array([-c * kind.slope(x) for c, x in zip(C, m, strict=True)])
-        gain = sum(b - kind.conjugate(b, c) for b, c in zip(a, C, strict=True) if c > 0)
-        sums.append(a @ Z)
-        primals.append(0.5 * at @ at + sum(c * kind.value(x) for c, x in zip(C, m, strict=True)))
-        duals.append(gain - 0.5 * float(sums[-1] @ sums[-1]))
-    best = int(np.argmin(primals))
-    assert found.step == STEPS[best]
-    assert found.primal == pytest.approx(primals[best], rel=1e-12)
-    assert found.dual == pytest.approx(max(0.0, *duals), rel=1e-10, abs=1e-10)
-    np.testing.assert_allclose(found.v, sums[best], rtol=1e-10, atol=1e-12)
 
 
 def test_interior_point_what_is_small_at_the_beginning_of_a_long_segment_is_not_lost() -> None:

@@ -1,4 +1,4 @@
-"""Newton's method with a sample of rows: the optimum in few readings, a bound below it, and samples that do not depend on how rows arrive."""
+"""Newton's method with a sample of rows: the optimum in few readings, and a bound below it."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.sparse as sp
 
 from streamsvm.compute.blocks.operators import Factored, LazyRows, arrays_of
 from streamsvm.compute.kernel_values.kernel_matrix import kernel_block, points_of
-from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.engine.checkpoint import Decoder, Encoder
 from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
@@ -24,10 +22,8 @@ from streamsvm.kernels import RBF
 from streamsvm.losses import Hinge, Huber, Logistic, SquaredHinge
 from streamsvm.rows import CSR, Dense
 from streamsvm.sklearn import StreamSVC
-from streamsvm.solvers.evaluation import PointSums
-from streamsvm.solvers.newton.priority_sampling import PrioritySampler, Sample
+from streamsvm.solvers.newton.priority_sampling import PrioritySampler
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.newton.trust_region import polish_dual
 from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.store import create
 from streamsvm.store.views import MemoryStore
@@ -35,7 +31,7 @@ from streamsvm.types import Block, Certificate, Problem, Stop
 from tests.arrays import csr_of
 from tests.axes import each_value
 from tests.solvers.kernel_problems import solve
-from tests.solvers.problems import COLUMNS, ROWS, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
+from tests.solvers.problems import ROWS, epoch_blocks, problem_of, rows_of, signed_rows
 
 LOSSES = [Hinge(), SquaredHinge(), Huber(0.4)]
 each_loss = pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: type(loss).__name__)
@@ -121,113 +117,7 @@ def test_newton_optimum_of_zero_is_certified(rows: str, C: float) -> None:
     assert abs(found.primal_ - 100 * C) <= 1e-3 * 100 * C
 
 
-@pytest.mark.parametrize("loss", [SquaredHinge(), Huber(0.2)], ids=["squared hinge", "huber"])
-def test_newton_polished_dual_is_the_optimum_over_the_sample(loss: Any) -> None:
-    """By an independent method that moves the variables of the sample, all others staying at the slopes of the point."""
-    (X, y, s), C, Z = rows_of(), 0.7, signed_rows()
-    problem = problem_of(loss, C)
-    w, sums = np.linspace(-0.4, 0.6, COLUMNS + 1), PointSums(COLUMNS + 1)
-    f = sums.add(problem, loss, whole(), w)
-    found, part = sums.close(problem, w), (np.arange(ROWS) % 4 == 0) & (s > 0.0)
-    sample = Sample(Dense(X[part], 1.0), y[part], s[part], np.ones(part.sum()), f[part], np.flatnonzero(part), False)
-    c = C * s.astype(float)
-    a = np.array([-k * loss.slope(m) for k, m in zip(c, Z @ w, strict=True)])
-
-    def negative_dual(some: Any) -> tuple[float, Any]:
-        every = a.copy()
-        every[part] = some
-        v = every @ Z
-        slopes = [loss.conjugate_slope(x, k) for x, k in zip(some, c[part], strict=True)]
-        return -explicit_dual(every, loss, C), Z[part] @ v + np.array(slopes) - 1.0
-
-    top = [(0.0, loss.upper(k) if np.isfinite(loss.upper(k)) else None) for k in c[part]]
-    best = scipy.optimize.minimize(negative_dual, a[part], jac=True, bounds=top, method="L-BFGS-B")
-    polished = polish_dual(problem, sample, loss, found, w)
-    assert found.dual < polished
-    # the sums are scaled as a whole for the best, which may add a little to what the others prove
-    assert -best.fun * (1.0 - 1e-4) <= polished
-    optimum = certificates(Newton(), problem, 6)[0][-1].primal
-    assert polished <= optimum * (1.0 + 1e-9)
-
-
 # -- the sample ----------------------------------------------------------------------------------------------------------
-
-
-N = 200
-
-
-def offered(sampler: PrioritySampler, scores: Any, pieces: list[tuple[int, int]]) -> PrioritySampler:
-    """Offer rows (2 i, 2 i + 1) whose decision value is N - i + 1/2, and weight N - i."""
-    values = np.arange(2.0 * N, dtype=np.float32).reshape(N, 2)
-    for start, stop in pieces:
-        ones, order = np.ones(stop - start, np.float32), np.arange(stop - start, dtype=np.int32)
-        falling = N - np.arange(start, stop, dtype=np.float64)
-        block = Block(Dense(values[start:stop], 1.0), ones, falling.astype(np.float32), 0, start, order, 0)
-        sampler.add(block, falling + 0.5, scores[start:stop])
-    return sampler
-
-
-def keys_of(scores: Any, salt: int) -> Any:
-    keys = np.empty(N)
-    keys_pass(scores, 0, salt, keys)
-    return keys
-
-
-def scores_of() -> Any:
-    rng = np.random.default_rng(1)
-    return np.where(rng.random(N) < 0.1, 0.0, rng.random(N) ** 3 + np.where(rng.random(N) < 0.1, 50.0, 0.0))
-
-
-PIECES = [[(0, N)], [(150, 200), (0, 80), (80, 150)], [(k, k + 20) for k in range(0, N, 20)]]
-
-
-@each_value(("pieces", PIECES), ("limit", [1, 30, 170, 500]), ("candidate_factor", [1.0, 2.0]))
-def test_row_sample_has_the_rows_of_the_smallest_keys(pieces: Any, limit: int, candidate_factor: float) -> None:
-    """Each found with min(1, score times the next key); of all rows that have a score, all are certain."""
-    scores = scores_of()
-    keys = np.sort(keys_of(scores, 3))
-    found = offered(PrioritySampler(limit, 3, candidate_factor=candidate_factor), scores, pieces).sample()
-    assert found is not None
-    complete = limit == 500
-    beyond = np.inf if complete else keys[limit]
-    rows = np.flatnonzero(keys_of(scores, 3) < beyond)
-    np.testing.assert_array_equal(found.row, rows)
-    np.testing.assert_array_equal(found.f, N - rows + 0.5)
-    np.testing.assert_array_equal(found.s, N - rows)
-    np.testing.assert_array_equal(found.X.values[:, 1], 2.0 * rows + 1.0)
-    assert found.complete == complete
-    expected = np.ones(len(rows)) if complete else np.minimum(1.0, scores[rows] * beyond)
-    np.testing.assert_array_equal(found.probability, expected)
-    assert (scores[found.row] > 0.0).all()
-
-
-@pytest.mark.parametrize("candidate_factor", [1.25, 2.0])
-def test_row_sample_holds_a_bounded_number_of_rows(candidate_factor: float) -> None:
-    scores, limit = np.ones(N), 40
-    sampler, most = PrioritySampler(limit, 3, candidate_factor=candidate_factor), 0
-    for start in range(0, N, 5):
-        offered(sampler, scores, [(start, start + 5)])
-        assert sampler.held == sum(len(part.keys) for part in sampler.parts)
-        most = max(most, sampler.held)
-    assert most == candidate_factor * limit
-    assert sampler.threshold < np.inf
-
-
-@each_value(("cut", [0, 5, 100, N]), ("bounded", [0, 1, 2]))
-def test_row_sample_of_two_workers_is_that_of_one(cut: int, bounded: int) -> None:
-    """Also where one of them has thrown rows out, or has met none: a bound of one is a bound of both."""
-    scores = scores_of()
-    one = offered(PrioritySampler(40, 3), scores, [(0, N)]).sample()
-    left, right = (offered(PrioritySampler(40, 3), scores, [part]) for part in ((0, cut), (cut, N)))
-    for sampler in (left, right)[:bounded]:
-        sampler.bound()
-    left.merge(right)
-    assert left.held == sum(len(part.keys) for part in left.parts) == 40
-    joined = left.sample()
-    assert one is not None
-    assert joined is not None
-    np.testing.assert_array_equal(joined.row, one.row)
-    np.testing.assert_array_equal(joined.probability, one.probability)
 
 
 @each_value(("sparse", [False, True]), ("dtype", [np.float32, np.float64]))

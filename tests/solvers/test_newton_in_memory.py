@@ -23,7 +23,7 @@ from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.jobs.synth import synth
 from streamsvm.losses import Hinge, Huber, SquaredHinge
 from streamsvm.rows import Dense, Rows
-from streamsvm.solvers.cholesky import BLOCK, STRIP, cholesky, solve_lower, solve_lower_transposed
+from streamsvm.solvers.cholesky import BLOCK, STRIP, cholesky
 from streamsvm.solvers.newton import row_products as memory
 from streamsvm.solvers.newton.in_memory import AllRows
 from streamsvm.solvers.newton.priority_sampling import Sample
@@ -330,16 +330,6 @@ def positive_definite(p: int) -> np.ndarray:
     return X.T @ X + np.eye(p)
 
 
-@each_value(("p", [1, 2, BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 5]), ("columns", [(), (1,), (7,)]))
-def test_triangular_what_was_solved_multiplies_back(p: int, columns: tuple[int, ...]) -> None:
-    lower = np.linalg.cholesky(positive_definite(p))
-    right = np.random.default_rng(1).standard_normal((p, *columns))
-    given = right.copy()
-    np.testing.assert_allclose(lower @ solve_lower(lower, right), right, rtol=1e-9, atol=1e-9)
-    np.testing.assert_allclose(lower.T @ solve_lower_transposed(lower, right), right, rtol=1e-9, atol=1e-9)
-    np.testing.assert_array_equal(right, given)
-
-
 @pytest.mark.parametrize("p", [1, STRIP, STRIP + 1, 2 * STRIP + BLOCK + 3])
 def test_triangular_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: int) -> None:
     matrix = positive_definite(p)
@@ -352,8 +342,3 @@ def test_triangular_factor_in_blocks_is_that_of_the_whole_whoever_makes_it(p: in
     matrix[p - 1, p - 1] = -1.0
     with pytest.raises(np.linalg.LinAlgError):
         cholesky(matrix)
-
-
-def test_triangular_zero_on_the_diagonal_is_an_error() -> None:
-    with pytest.raises(np.linalg.LinAlgError):
-        solve_lower(np.zeros((3, 3)), np.ones(3))

@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streamsvm.compute.passes.sgd_qn import STEEPEST, Counted, Moving, sgd_qn_pass
-from streamsvm.compute.passes.stochastic import Objective
 from streamsvm.losses import Hinge, Huber, SquaredHinge
-from streamsvm.rows import Dense, Labeled
 from streamsvm.solvers.stochastic import ASSG, SGD, Pegasos, largest_slope_product, weight_of_last_pass
 from tests.axes import each_value
-from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, explicit_dual, problem_of, rows_of, signed_rows
+from tests.solvers.problems import ROWS, best_scaled, epoch_blocks, problem_of, rows_of, signed_rows
 
 # -- perceptrons with a growing margin -----------------------------------------------------------------------------------
 
@@ -169,52 +166,3 @@ def test_assg_only_C_need_be_set(loss: Any, batch: int) -> None:
         assert 0.0 < state.first_step < 1.0 / state.lam
         assert 0.0 < state.first_radius < np.inf
         assert np.all(np.isfinite(state.w))
-
-
-# -- SGD-QN --------------------------------------------------------------------------------------------------------------
-
-
-SKIP, T0 = 4, 6.0
-
-
-def literally(loss: Any, order: Any, lam: float) -> Any:
-    """w, H and the b_i of one pass from 0, as the module of the pass has them; (7,), (7,), (rows,). Losses; w each time it shrank."""
-    Z, (_, _, s) = signed_rows(), rows_of()
-    w, H, past, b, due = np.zeros(7), np.full(7, lam * T0), np.zeros(7), np.zeros(ROWS), False
-    losses, shrunk = 0.0, []
-    for count, i in enumerate(order, 1):
-        z, weight = Z[i], float(s[i])
-        if due:
-            gradients = [lam * u + weight * loss.slope(float(z @ u)) * z for u in (w, past)]
-            moved = w - past
-            ratio = np.divide(gradients[0] - gradients[1], moved, out=np.full(7, lam), where=moved != 0.0)
-            H, due = H + SKIP * np.clip(ratio, lam, STEEPEST * lam), False
-        b[i] = -weight * loss.slope(float(z @ w))
-        losses += weight * loss.value(float(z @ w))
-        if count % SKIP == 0:
-            past, due = w.copy(), True
-            w = w - SKIP * lam * w / H
-            shrunk.append(w)
-        w = w + b[i] * z / H
-    return w, H, b, losses, shrunk
-
-
-@pytest.mark.parametrize("loss", [Hinge(), SquaredHinge()])
-def test_sgd_qn_pass_is_the_formula_and_its_slopes_a_dual_point(loss: Any) -> None:
-    (X, y, s), C = rows_of(), 0.5
-    lam, order = 1.0 / (C * ROWS), np.random.default_rng(3).permutation(ROWS).astype(np.int32)
-    at = Moving(np.zeros(7), np.full(7, lam * T0), *np.zeros((4, 7)))
-    clock = Counted(0, False)
-    sums = np.zeros(4)
-    for part in (order[:130], order[130:]):  # the clock goes on from block to block
-        summed, clock = sgd_qn_pass(Labeled(Dense(X, 1.0), y, s), part, Objective(lam, loss), SKIP, clock, at)
-        sums += summed
-    w, H, b, losses, shrunk = literally(loss, order, lam)
-    np.testing.assert_allclose(at.w, w, rtol=1e-9)
-    np.testing.assert_allclose(at.H, H, rtol=1e-9)
-    assert H.max() > lam * (T0 + ROWS)  # the loss bends somewhere
-    np.testing.assert_allclose(at.total, np.sum(shrunk, axis=0), rtol=1e-9)
-    assert sums[2:] == pytest.approx([losses, len(shrunk)])
-    np.testing.assert_allclose(at.v, b @ signed_rows(), rtol=1e-9)
-    v = C * at.v
-    assert C * (sums[0] - sums[1]) - 0.5 * v @ v == pytest.approx(explicit_dual(C * b, loss, C), rel=1e-9)
