@@ -102,7 +102,7 @@ class DistributedTrainer(GroupTrainer):
         self.training.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> DistributedTrainer:
-        """Return a loop over the same groups for another solver, whose passes and costs are counted on from
+        """Return a loop over the same groups for another solver. Its counts of passes and costs start from those of
         ``previous``.
         """
         work = replace(
@@ -160,7 +160,7 @@ class DistributedTrainer(GroupTrainer):
             self._progress.closing(position, len(active))
             run = training.runs[problem.number]
             run.state, run.witness = clone(state), clone(witness)
-            run.take_certificate(certificate)
+            run.record_certificate(certificate)
             self._progress.certificate(problem.number, run)
 
     @contextmanager

@@ -1,5 +1,5 @@
-"""The state of a fit while it trains: solver state and certificate of each problem, costs so far, and whether and why
-it ends.
+"""Hold the state of a fit while it trains: the solver state and the certificate of each problem, the costs so far, and
+whether and why the fit ends.
 """
 
 from __future__ import annotations
@@ -86,10 +86,10 @@ class ProblemRun:
     """State from which the dual variables are computed at the end, if ``state`` does not suffice
     (``types.Solver.witness``)."""
 
-    def take_certificate(self, certificate: Certificate) -> None:
-        """Set the certificate of a closed pass. If it ends the problem (``Certificate.ends``), the problem is done.
+    def record_certificate(self, certificate: Certificate) -> None:
+        """Record the certificate of a closed pass. If it ends the problem (``Certificate.ends``), the problem is done.
 
-        Raises what ``Certificate.verify`` raises, so that a gap below 0 is never mistaken for convergence.
+        Raises what ``Certificate.verify`` raises: a gap below 0 is an error, and never counts as convergence.
         """
         certificate.verify(self.problem)
         self.certificate = certificate
@@ -116,7 +116,7 @@ and the status are stored under further keys (``checkpoint.RunCheckpointer``).""
 
 @dataclass(slots=True, repr=False)
 class Training:
-    """The live state of a fit, and in the end its result: the run of each problem, and costs."""
+    """The state of a fit while it trains, and its result afterwards: the run of each problem, and costs."""
 
     runs: list[ProblemRun]
     """One for each problem, in the order of the fit's problems."""
@@ -127,13 +127,13 @@ class Training:
     chunks_visited: int = 0
     """Number of chunks visited in the current pass."""
     ending: bool = False
-    """Whether the current pass, or the next one if none has begun, is the last."""
+    """Whether the pass that is being made is the last one; between passes, whether the next one is."""
     seconds: float = 0.0
     """Wall-clock time, summed over the interrupted run and those that resumed it."""
     seconds_left: float = 0.0
     """Seconds that were left of the time limit after the last pass."""
     seconds_needed: float = 0.0
-    """Seconds that were reserved then for one more pass, the final pass and later work."""
+    """Seconds that were reserved after the last pass for one more pass, the final pass and later work."""
     waited: float = 0.0
     """Seconds, included in ``seconds``, in which solvers waited for blocks."""
     bytes_read: int = 0

@@ -100,7 +100,7 @@ class StreamTrainer(FitLoop):
             run = training.runs[problem.number]
             with self._count_in_memory_time() as deadline:
                 certificate = self._visitor.finish(run.state, deadline)
-            run.take_certificate(certificate)
+            run.record_certificate(certificate)
             self._progress.certificate(problem.number, run)
 
     def _count_visited_rows(self) -> int:
@@ -174,7 +174,7 @@ class LocalGroupTrainer(GroupTrainer):
             run.state = state
             with self._count_in_memory_time() as deadline:
                 certificate = visitor.finish(state, deadline)
-            run.take_certificate(certificate)
+            run.record_certificate(certificate)
             self._progress.certificate(problem.number, run)
 
     def _visit_groups(self, pass_input: PassInput, checkpointer: Checkpointer) -> PartialResult:

@@ -1,5 +1,6 @@
-"""What travels of a solver's state on a cluster, and what does not: the state is serialized for the way to workers and
-back, without the fields that only ``finish`` reads; these stay in files (``DriverState``).
+"""Serialize the states of solvers that are sent to the workers of a cluster and back.
+
+The fields that only ``finish`` reads are not sent; they stay in files (``DriverState``).
 
 A serialized state is a copy in which arrays of zeros are replaced by their shape. An array to which a state refers
 several times stays one array; for example, the blocks of a sample share a projection of megabytes.
@@ -26,7 +27,7 @@ MAX_SMALL_SIZE = 64
 """Arrays with at most this number of items are sent as they are, even if all are zero."""
 
 
-Change: TypeAlias = Callable[[State], State]
+ArrayFunction: TypeAlias = Callable[[State], State]
 """A function that is applied to each array of a state, or to the ``Zeros`` in place of one."""
 
 
@@ -40,17 +41,17 @@ class Zeros(NamedTuple):
 
 def serialize(state: State) -> State:
     """Return a copy of a state with ``Zeros`` in place of its arrays of zeros."""
-    return _map_arrays(state, _apply_once(_pack))
+    return _map_arrays(state, _apply_once(_pack_array))
 
 
 def clone(state: State) -> State:
-    """Return a copy with arrays in place of ``Zeros``; it shares no array with ``state`` and may be changed."""
-    return _map_arrays(state, _apply_once(_unpack))
+    """Return a copy with arrays in place of ``Zeros``. It shares no array with ``state``, so that it may be changed."""
+    return _map_arrays(state, _apply_once(_unpack_array))
 
 
 def unpack(state: State) -> State:
-    """Return the state with arrays in place of ``Zeros``; it shares its other arrays with ``state``."""
-    return _map_arrays(state, _apply_once(lambda value: _unpack(value) if isinstance(value, Zeros) else value))
+    """Return the state with arrays in place of ``Zeros``. It shares all other arrays with ``state``."""
+    return _map_arrays(state, _apply_once(lambda value: _unpack_array(value) if isinstance(value, Zeros) else value))
 
 
 def state_bytes(state: State) -> int:
@@ -65,7 +66,7 @@ def state_bytes(state: State) -> int:
     return sum(sizes)
 
 
-def _apply_once(change: Change) -> Change:
+def _apply_once(change: ArrayFunction) -> ArrayFunction:
     """Return a function that calls ``change`` once for each array and returns the same result wherever the array occurs
     again.
     """
@@ -79,15 +80,15 @@ def _apply_once(change: Change) -> Change:
     return change_once
 
 
-def _pack(value: State) -> State:
+def _pack_array(value: State) -> State:
     return Zeros(value.shape, value.dtype.str) if value.size > MAX_SMALL_SIZE and not value.any() else value.copy()
 
 
-def _unpack(value: State) -> State:
+def _unpack_array(value: State) -> State:
     return np.zeros(value.shape, value.dtype) if isinstance(value, Zeros) else value.copy()
 
 
-def _map_arrays(value: State, change: Change) -> State:
+def _map_arrays(value: State, change: ArrayFunction) -> State:
     """Return the same structure with ``change`` applied to every array. Frozen dataclasses are shared, not copied."""
     if isinstance(value, np.ndarray | Zeros):
         return change(value)
@@ -112,7 +113,7 @@ def _is_frozen(value: State) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class DriverState:
-    """Files that hold the state fields that only ``finish`` reads, one file for each pass of a cluster fit."""
+    """Files with the state fields that only ``finish`` reads; each pass of a fit on a cluster writes one."""
 
     directory: Path
     """Directory of the files, at the same path on the worker that closes a pass."""
@@ -158,7 +159,7 @@ class ProcessDriverState:
     """The last version that has files."""
 
     def checkpoint(self) -> ValuesByName:
-        """Return a record that says that the states are complete, with the last version that has files."""
+        """Return a record of the last version that has files; it also says that the states are complete."""
         return {"version": self.version, IN_STATES: True}
 
     def restore(self, saved: ValuesByName | None, older: ValuesByName | None = None) -> None:

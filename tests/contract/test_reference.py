@@ -230,20 +230,20 @@ def test_reference_certificate_is_true(case: Case, known: dict[str, Optimum]) ->
 def test_reference_gap_below_zero_is_an_error_and_no_convergence() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     run = ProblemRun(problem, None)
-    run.take_certificate(Certificate(1.0, 1.0 + 1e-6))
+    run.record_certificate(Certificate(1.0, 1.0 + 1e-6))
     assert run.done
     with pytest.raises(StreamSVMError, match="contradicts itself") as caught:
-        run.take_certificate(Certificate(1.0, 3.1))
+        run.record_certificate(Certificate(1.0, 3.1))
     assert caught.value.code == "E-INTERNAL"
-    ProblemRun(problem, None).take_certificate(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
+    ProblemRun(problem, None).record_certificate(Certificate(1.0, 3.1, exact=False))  # an estimate ends nothing
 
 
 def test_reference_similarity_that_is_no_kernel_is_told_from_a_defect_of_ours() -> None:
     problem = make_plan(job_of(cases()[0]), store_of(False)).problems[0]
     with pytest.raises(UsageError, match="not positive semidefinite"):
-        ProblemRun(replace(problem, kernel=Sigmoid()), None).take_certificate(Certificate(1.0, 1.1))
+        ProblemRun(replace(problem, kernel=Sigmoid()), None).record_certificate(Certificate(1.0, 1.1))
     with pytest.raises(StreamSVMError, match="defect"):
-        ProblemRun(replace(problem, kernel=RBF()), None).take_certificate(Certificate(1.0, 1.1))
+        ProblemRun(replace(problem, kernel=RBF()), None).record_certificate(Certificate(1.0, 1.1))
 
 
 def test_reference_every_loss_and_solver_is_here() -> None:

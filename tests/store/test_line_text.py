@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from streamsvm.store.format import predictions as line_text
-from streamsvm.store.format.predictions import join_columns, line_bytes, texts_of
+from streamsvm.store.format.predictions import encode_lines, format_column, join_columns
 
 ROWS = 30_000
 
@@ -38,15 +38,15 @@ def by_hand(columns: list[np.ndarray]) -> bytes:
 
 @pytest.mark.parametrize("many", [1, 1 << 30], ids=["pyarrow", "python"])
 def test_csv_output_lines_are_those_of_repr_and_csv(many: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_text, "MANY", many)
+    monkeypatch.setattr(line_text, "MIN_ROWS_FOR_PYARROW", many)
     found = columns(np.random.default_rng(0))
-    lines = line_bytes(join_columns([texts_of(column) for column in found])).splitlines()
+    lines = encode_lines(join_columns([format_column(column) for column in found])).splitlines()
     assert len(lines) == ROWS
     for line, expected in zip(lines, by_hand(found).splitlines(), strict=True):
         assert line == expected
 
 
 def test_csv_output_floats_of_single_precision_are_said_as_python_says_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line_text, "MANY", 1)
+    monkeypatch.setattr(line_text, "MIN_ROWS_FOR_PYARROW", 1)
     values = np.random.default_rng(1).normal(size=1000).astype(np.float32)
-    assert texts_of(values).to_pylist() == list(map(repr, values.tolist()))
+    assert format_column(values).to_pylist() == list(map(repr, values.tolist()))

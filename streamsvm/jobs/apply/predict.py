@@ -50,12 +50,12 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store.format.predictions import (
     Texts,
+    encode_lines,
+    encode_parquet,
+    format_column,
     join_columns,
-    line_bytes,
-    parquet_pieces,
-    parquet_tables,
     quote_field,
-    texts_of,
+    read_parquet_tables,
 )
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
@@ -171,7 +171,7 @@ class _Predictions:
     def iterate_slices(self, slices: Iterator[SlicePredictions], form: PredictionTable) -> Iterator[Piece]:
         """Yield the output for all rows from the files that workers have written, and delete these."""
         for part in slices:
-            for table in parquet_tables(part.path):
+            for table in read_parquet_tables(part.path):
                 yield form.lines_of(form.renumber(table, self.rows))
             part.path.unlink()
             self.rows += part.rows
@@ -229,14 +229,14 @@ class PredictionTable:
     def prepare(self, decision: Float64, batch: RowBatch) -> list[Array] | Texts:
         """Return the columns for decision values (n, k), or their text, as input of ``finish``. Any thread may call it."""
         columns = self._outputs(decision, batch.X)
-        return join_columns([texts_of(column) for column in columns]) if self.textual else columns
+        return join_columns([format_column(column) for column in columns]) if self.textual else columns
 
     def finish(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
         """Return the output for prepared rows, with their ids (n,) or with numbers from ``start`` on."""
         if not self.textual:
             return self._name_columns([*self._first(len(prepared[0]), ids, start), *prepared])
-        first = [texts_of(column) for column in self._first(len(prepared), ids, start)]
-        return line_bytes(join_columns([*first, prepared]))
+        first = [format_column(column) for column in self._first(len(prepared), ids, start)]
+        return encode_lines(join_columns([*first, prepared]))
 
     def _name_columns(self, columns: list[Array]) -> Table:
         return dict(zip(self.names, columns, strict=True))
@@ -277,7 +277,9 @@ class PredictionTable:
 
     def lines_of(self, table: Table) -> Piece:
         """Return the output for a table: lines for a text format, else the table."""
-        return line_bytes(join_columns([texts_of(column) for column in table.values()])) if self.textual else table
+        return (
+            encode_lines(join_columns([format_column(column) for column in table.values()])) if self.textual else table
+        )
 
     def write(self, pieces: Iterable[Piece]) -> None:
         """Write all pieces to the output; a file is complete or not written at all. Raises StorageError."""
@@ -290,7 +292,7 @@ class PredictionTable:
         elif out.suffix == ".npy":
             self._write_array(out, tables)
         elif out.suffix == ".parquet":
-            durable.write_stream(out, parquet_pieces(iter(tables)))
+            durable.write_stream(out, encode_parquet(iter(tables)))
         else:
             durable.write_stream(out, chain([header] if out.suffix == ".csv" else [], lines))
 
@@ -358,5 +360,5 @@ def predict_slice(part: Slice, work: ApplyWork) -> SlicePredictions:
             yield form.of(model.decision(batch.X), batch, count)
             count += row_count(batch.X)
 
-    durable.write_stream(path, parquet_pieces(tables()))
+    durable.write_stream(path, encode_parquet(tables()))
     return SlicePredictions(path, count, rows.notices)

@@ -53,7 +53,7 @@ from streamsvm.features.scaling import Raw, Standardized, choose_scaling
 from streamsvm.input_files import read_whole
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.common_options import EmbedJob
-from streamsvm.jobs.embed.landmarks import draw_landmarks, iterate_chosen
+from streamsvm.jobs.embed.landmarks import draw_landmarks, iterate_chunks_of_rows
 from streamsvm.jobs.embed.plan import (
     NystromRequest,
     embedding_terms,
@@ -594,7 +594,7 @@ def column_scale(projection: Projection, request: NystromRequest, store: Store) 
     """
     features, max_rows = Nystrom(projection, 0.0, factored=True), part_rows(len(projection.W))
     values, largest = np.empty((max_rows, projection.rank), np.float32), np.zeros(projection.rank, np.float32)
-    for chunk, rows, _ in iterate_chosen(
+    for chunk, rows, _ in iterate_chunks_of_rows(
         store, draw_uniform_rows(store.layout.rows, SCALE_ROWS, request.seed + 1), request.scaling
     ):
         for start in range(0, len(rows), max_rows):

@@ -1,8 +1,8 @@
 """Draw landmarks from a store and build the map to kernel features.
 
-Uniform sampling reads the chunks of the landmarks once. So does kmeans++, which chooses landmarks far from each other
-among a uniform sample several times as large. Greedy sampling also reads the chunks of a second sample, whose labels the
-landmarks shall explain. Sampling by leverage needs one more full pass.
+Uniform sampling reads the chunks that hold the landmarks once. kmeans++ reads a uniform sample several times as large, and
+chooses landmarks far from each other in it. Greedy sampling also reads a second sample, and chooses the landmarks that
+best explain its labels. Sampling by leverage needs one more full pass.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ from streamsvm.types import Chunk, Report, Store, Visit
 
 def make_map(request: NystromRequest, store: Store, report: Report, depth: int = 1) -> Nystrom:
     """Draw the landmarks, factorize their kernel matrix and return the map. Raises DataError, StorageError."""
-    return map_of(request, make_projection(request, store, report, depth))
+    return map_from_projection(request, make_projection(request, store, report, depth))
 
 
-def map_of(request: NystromRequest, projection: Projection) -> Nystrom:
+def map_from_projection(request: NystromRequest, projection: Projection) -> Nystrom:
     """Return the map of a projection, with the bias, the dtype and the form of blocks of the request."""
     projection = projection.to_float64() if request.exact else projection
     return Nystrom(projection, request.bias, request.factored, request.exact, remade=request.kept_bytes > 0)
@@ -64,32 +64,31 @@ def draw_landmarks(request: NystromRequest, store: Store, depth: int = 1) -> Poi
     """Return the landmarks as the kernel sees them, (m, columns) float32. Raises DataError, StorageError."""
     if request.file is not None:
         return points_of(_read_landmarks(Path(request.file), store.layout.columns, request.scaling))
-    return points_of(gather_rows(store, _draw(request, store, depth), request.scaling, depth))
+    return points_of(gather_rows(store, _draw_rows(request, store, depth), request.scaling, depth))
 
 
-def _draw(request: NystromRequest, store: Store, depth: int) -> Int64:
+def _draw_rows(request: NystromRequest, store: Store, depth: int) -> Int64:
     """Return the row numbers of the landmarks in ascending order."""
     rows, count = store.layout.rows, request.landmarks
     if request.sampling == GREEDY:
-        return _draw_greedily(request, store, depth)
+        return _draw_by_labels(request, store, depth)
     if request.sampling == "uniform" or count >= rows:
         return draw_uniform_rows(rows, count, request.seed)
-    return {"kmeans++": _draw_spread, "leverage": _draw_by_leverage}[request.sampling](request, store, depth)
+    return {"kmeans++": _draw_by_kmeanspp, "leverage": _draw_by_leverage}[request.sampling](request, store, depth)
 
 
-def _draw_spread(request: NystromRequest, store: Store, depth: int) -> Int64:
+def _draw_by_kmeanspp(request: NystromRequest, store: Store, depth: int) -> Int64:
     """Return the numbers of rows far from each other, chosen from a uniform sample (kmeans++)."""
-    first = draw_uniform_rows(
-        store.layout.rows, count_kmeanspp_candidates(request.landmarks, store.layout.rows), request.seed
-    )
-    sample = gather_rows(store, first, request.scaling, depth)
-    return first[draw_kmeanspp_rows(sample, request.kernel, request.landmarks, request.seed + 1)]
+    count = count_kmeanspp_candidates(request.landmarks, store.layout.rows)
+    candidates = draw_uniform_rows(store.layout.rows, count, request.seed)
+    sample = gather_rows(store, candidates, request.scaling, depth)
+    return candidates[draw_kmeanspp_rows(sample, request.kernel, request.landmarks, request.seed + 1)]
 
 
-def _draw_greedily(request: NystromRequest, store: Store, depth: int) -> Int64:
-    """Return the numbers of rows, chosen from a uniform sample, that best explain the labels of a second sample.
+def _draw_by_labels(request: NystromRequest, store: Store, depth: int) -> Int64:
+    """Return the numbers of rows from a uniform sample that best explain the labels of a second sample.
 
-    Neither sample has held-out rows.
+    Held-out rows are in neither sample.
     """
     layout, scaling = store.layout, request.scaling
     ends = np.cumsum(layout.chunks).tolist()
@@ -120,36 +119,37 @@ def _draw_by_leverage(request: NystromRequest, store: Store, depth: int) -> Int6
 def gather_rows(store: Store, rows: Int64, scaling: Raw | Standardized, depth: int = 1) -> Float32:
     """Return the rows with these ascending numbers, scaled for the kernel, (k, columns) float32."""
     out = np.empty((len(rows), store.layout.columns), np.float32)
-    for chunk, here, place in iterate_chosen(store, rows, scaling, depth):
-        out[place] = dense_rows(chunk.X, here, store.layout.columns)
+    for chunk, indices, places in iterate_chunks_of_rows(store, rows, scaling, depth):
+        out[places] = dense_rows(chunk.X, indices, store.layout.columns)
     return out
 
 
 def iterate_pieces(store: Store, rows: Int64, scaling: Raw | Standardized, depth: int = 1) -> Iterator[Chunk]:
-    """Yield copies of the rows with these ascending numbers, scaled for the kernel, PIECE_ROWS at a time whatever the
-    chunks of the store.
+    """Yield copies of the rows with these ascending numbers, scaled for the kernel, PIECE_ROWS at a time. The pieces do
+    not depend on the chunks of the store.
     """
     waiting: list[Chunk] = []
-    for chunk, here, _ in iterate_chosen(store, rows, scaling, depth):
-        taken = 0
-        while taken < len(here):
+    for chunk, indices, _ in iterate_chunks_of_rows(store, rows, scaling, depth):
+        start = 0
+        while start < len(indices):
             room = PIECE_ROWS - sum(len(part.codes) for part in waiting)
-            now = here[taken : taken + room]
-            taken += len(now)
-            weight = None if chunk.weight is None else chunk.weight[now]
-            waiting.append(Chunk(take_rows(chunk.X._replace(bias=0.0), now), chunk.codes[now], weight))
-            if len(now) == room:
+            part_indices = indices[start : start + room]
+            start += len(part_indices)
+            weight = None if chunk.weight is None else chunk.weight[part_indices]
+            rows_of_part = take_rows(chunk.X._replace(bias=0.0), part_indices)
+            waiting.append(Chunk(rows_of_part, chunk.codes[part_indices], weight))
+            if len(part_indices) == room:
                 yield join_chunks(waiting)
                 waiting = []
     if waiting:
         yield join_chunks(waiting)
 
 
-def iterate_chosen(
+def iterate_chunks_of_rows(
     store: Store, rows: Int64, scaling: Raw | Standardized, depth: int = 1
 ) -> Iterator[tuple[Chunk, Int64, slice]]:
-    """Yield the chunks with rows of these ascending numbers, scaled for the kernel; with each chunk the indices of these
-    rows in it, and the slice of ``rows`` to which they belong.
+    """Yield the chunks that hold the rows with these ascending numbers, scaled for the kernel. With each chunk come the
+    indices of these rows in it, and the slice of ``rows`` to which they belong.
 
     A chunk is valid until the next one is requested.
     """
@@ -174,7 +174,9 @@ def _read_landmarks(path: Path, columns: int, scaling: Raw | Standardized) -> Fl
     """Return the landmarks in a file, scaled for the kernel, (m, columns) float32. Raises MissingError, DataError."""
     values = open_landmarks(path)
     if values.ndim != 2 or values.shape[1] != columns or not len(values) or not np.isfinite(values).all():
-        raise DataError(f"{path} holds an array {values.shape}; finite numbers (m, {columns}) are needed")
+        raise DataError(
+            f"{path} holds an array of shape {values.shape}; finite numbers of shape (m, {columns}) are needed"
+        )
     rows = scaling.apply(Dense(np.array(values, np.float32, order="C")))
     assert isinstance(rows, Dense)
     return rows.values

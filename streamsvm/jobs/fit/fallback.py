@@ -129,13 +129,15 @@ def has_enough_left(job: FitJob, training: Training, seconds_spent: float) -> bo
 def continue_with(float64_plan: Plan, plan: Plan, training: Training) -> Plan:
     """Return ``float64_plan`` with the map of ``plan``, warm-started from the result of a training by ``plan``."""
     from streamsvm.features.nystrom import Embedded, Nystrom
-    from streamsvm.jobs.embed.landmarks import map_of
+    from streamsvm.jobs.embed.landmarks import map_from_projection
 
     features = plan.features
     assert isinstance(features, Nystrom | Embedded)  # ``plan_float64_fallback`` checks it
     request = float64_plan.request
     assert request is not None
-    return warm_start_from_training(with_map(float64_plan, map_of(request, features.projection)), plan, training)
+    return warm_start_from_training(
+        with_map(float64_plan, map_from_projection(request, features.projection)), plan, training
+    )
 
 
 def float64_event(plan: Plan, training: Training, pass_certificates: Sequence[Certificate | None]) -> JsonObject:

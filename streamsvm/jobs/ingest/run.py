@@ -67,7 +67,14 @@ from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
 from streamsvm.store.sources.source import BaseSource
-from streamsvm.store.write.resume import Opener, lock_all, repairs, require_space, resumable_builds, store_outputs
+from streamsvm.store.write.resume import (
+    Opener,
+    lock_all,
+    open_for_repair,
+    open_resumable_builds,
+    require_space,
+    store_outputs,
+)
 from streamsvm.store.write.shuffle import SHUFFLE_BYTES, ShufflingWriter
 from streamsvm.store.write.writer import Background, StoreWriter
 from streamsvm.types import Batch, Report, Term, silent
@@ -330,7 +337,7 @@ def ingest_from(job: IngestJob, open_rows: Callable[[SourceOptions], Source], re
 
 def _outputs(job: IngestJob) -> list[Output]:
     """Return all outputs of an ingest. The journal of an unfinished store decides whether it is continued
-    (``resumable_builds``).
+    (``open_resumable_builds``).
     """
     outputs = store_outputs(job.targets(), continues=True)
     outputs.append(Output(parts_path(job.store), PARTS, continues=True))
@@ -349,8 +356,10 @@ def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: E
             options = replace(options, offsets=known.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
-            return _fill_stores(job, report, repairs(job.sources), source, options.rejects)
-        opener = resumable_builds(job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form)
+            return _fill_stores(job, report, open_for_repair(job.sources), source, options.rejects)
+        opener = open_resumable_builds(
+            job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form
+        )
         return _fill_stores(job, report, opener, source, options.rejects)
 
 

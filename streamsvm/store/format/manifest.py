@@ -30,16 +30,16 @@ DENSE_DTYPES = {
     "dense-uint8": "uint8",
 }
 """The type of the features on disk, by kind of dense store."""
-LARGEST_MANIFEST = 256 << 20
-"""The largest manifest that is read, in bytes: that of some two million chunks."""
-MEMORY_PER_BYTE = 9
+MAX_MANIFEST_BYTES = 256 << 20
+"""Larger manifests are refused; one of this size describes some two million chunks."""
+MEMORY_PER_FILE_BYTE = 9
 """Bytes of memory per byte of the file while the manifest is read and decoded (measured: 4.3 to 8.2)."""
-SMALL_MANIFEST = 1 << 20
-"""Bytes of a manifest up to which the memory limit is not checked: the least memory of a job covers decoding it."""
-MOST_COLUMNS = 2**31 - 1
+MAX_UNCHECKED_BYTES = 1 << 20
+"""Up to this size a manifest is read without checking the memory limit: every job has enough memory to decode it."""
+MAX_COLUMNS = 2**31 - 1
 """The most columns a store can have: column indices are int32."""
-MOST_CHUNK_BYTES = 2**50
-"""A bound on the bytes of a chunk, above the memory of any machine, below which products of sizes do not overflow."""
+MAX_CHUNK_BYTES = 2**50
+"""A chunk has at most this many bytes. No machine has so much memory, and products of smaller sizes do not overflow."""
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -101,7 +101,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The part files of an HDF5 store; empty in a Zarr store, which has one file per unit."""
 
     def layout(self) -> Layout:
-        """Return the layout, which solvers and plans are given."""
+        """Return the layout of the store, as solvers and plans use it."""
         nonzeros = tuple(c.nonzeros or 0 for c in self.chunks) if self.kind == "csr" else None
         counts = [0] * max(1, len(self.classes))
         for chunk in self.chunks:
@@ -115,7 +115,7 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def content_digest(
     kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry], scale: Sequence[float] = ()
 ) -> str:
-    """Return the sha256 of the content; equal data in equal chunks has equal digests, independent of path and time."""
+    """Return the sha256 of the content. It is equal for equal data in equal chunks, whatever the path and the time."""
     content = [FORMAT, kind, columns, classes, chunks, *([list(scale)] if len(scale) else [])]
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
@@ -174,7 +174,7 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
     try:
         if memory_limit is not None:
             _check_memory(root / FILE, memory_limit)
-        raw = read_whole(root / FILE, LARGEST_MANIFEST)
+        raw = read_whole(root / FILE, MAX_MANIFEST_BYTES)
     except FileNotFoundError as error:
         if not _looks_unfinished(root):
             hint = "if it holds files of rows, ingest them first: streamsvm ingest DIRECTORY STORE"
@@ -193,11 +193,11 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
 
 def _check_memory(path: Path, limit: int) -> None:
     size = path.stat().st_size
-    needed = MEMORY_PER_BYTE * size
-    if SMALL_MANIFEST < size <= LARGEST_MANIFEST and limit < needed:  # read_whole refuses a larger file
-        message = f"{path} has {size_text(size)}: about {mib(needed, up=True)} are needed to read it"
+    needed = MEMORY_PER_FILE_BYTE * size
+    if MAX_UNCHECKED_BYTES < size <= MAX_MANIFEST_BYTES and limit < needed:  # read_whole refuses a larger file
+        message = f"{path} has {size_text(size)}: about {mib(needed, up=True)} of memory are needed to read it"
         hint = "give more with --memory, or ingest with larger chunks: --chunk"
-        raise BudgetError(f"{message}, there are {mib(limit)}", hint=hint)
+        raise BudgetError(f"{message}, and the limit is {mib(limit)}", hint=hint)
 
 
 def _looks_unfinished(root: Path) -> bool:
@@ -231,12 +231,12 @@ def _parse(raw: bytes, root: Path) -> Manifest:
 
 
 def _is_consistent(m: Manifest) -> bool:
-    """Return whether a manifest describes a possible store. A valid sha256 does not prove it; readers rely on it."""
-    if m.columns > MOST_COLUMNS or len(m.classes) > MOST_CLASSES:
+    """Return whether a manifest describes a possible store. Readers rely on this, and a valid sha256 does not prove it."""
+    if m.columns > MAX_COLUMNS or len(m.classes) > MOST_CLASSES:
         return False
     if m.kind not in ("csr", *DENSE_DTYPES) or m.columns < 1 or m.chunk_rows < 1 or not m.chunks:
         return False
-    if m.chunk_rows * (8 if m.kind == "csr" else 4 * m.columns + 8) > MOST_CHUNK_BYTES:
+    if m.chunk_rows * (8 if m.kind == "csr" else 4 * m.columns + 8) > MAX_CHUNK_BYTES:
         return False
     counts_match_rows = all(sum(c.counts) == c.rows > 0 and min(c.counts) >= 0 for c in m.chunks)
     classes_known = max(len(c.counts) for c in m.chunks) <= max(1, len(m.classes))

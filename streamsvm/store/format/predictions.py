@@ -1,6 +1,6 @@
-"""Files of predictions: columns as lines of text, which several threads can format at once, or as Parquet.
+"""Format predictions as lines of CSV, which several threads can do at once, or as Parquet.
 
-Columns of at least ``MANY`` rows are formatted by pyarrow, which releases the interpreter's lock and takes a sixth of
+Columns of at least ``MIN_ROWS_FOR_PYARROW`` rows are formatted by pyarrow, which releases the interpreter's lock and takes a sixth of
 the time of ``repr``. For fewer rows, importing it would cost more than it saves. The text is the same either way.
 """
 
@@ -19,23 +19,23 @@ from streamsvm import durable
 from streamsvm.aliases import Array, JsonMapping
 from streamsvm.store.format.row_ids import GROUP_ROWS
 
-MANY = 1 << 15
-"""Rows from which on pyarrow formats a column."""
+MIN_ROWS_FOR_PYARROW = 1 << 15
+"""Columns of at least so many rows are formatted by pyarrow."""
 PREDICTIONS = b"streamsvm.predictions"
 """The metadata key that marks a Parquet file as predictions."""
 Texts: TypeAlias = Any
-"""One text per row: a list of str or, of at least ``MANY`` rows, a pyarrow array of strings."""
-LEAST, MOST = 1e-4, 1e10
-"""Bounds of the absolute values that Python and pyarrow write alike, unless they are whole numbers."""
+"""One text per row: a list of str or, of at least ``MIN_ROWS_FOR_PYARROW`` rows, a pyarrow array of strings."""
+MIN_ALIKE, MAX_ALIKE = 1e-4, 1e10
+"""Python and pyarrow write a number alike if its absolute value is in this range and it is not a whole number."""
 
 
-def texts_of(column: Array) -> Texts:
+def format_column(column: Array) -> Texts:
     """Return the CSV fields of a column (n,): numbers as ``repr`` writes them, objects as text, quoted if necessary."""
     if column.dtype == object:
-        return _of_objects(column)
-    if len(column) < MANY:
+        return _format_objects(column)
+    if len(column) < MIN_ROWS_FOR_PYARROW:
         return list(map(repr, column.tolist()))
-    return _of_numbers(column)
+    return _format_numbers(column)
 
 
 def join_columns(columns: Sequence[Texts]) -> Texts:
@@ -49,7 +49,7 @@ def join_columns(columns: Sequence[Texts]) -> Texts:
     return pc.binary_join_element_wise(*columns, ",")
 
 
-def line_bytes(rows: Texts) -> bytes:
+def encode_lines(rows: Texts) -> bytes:
     r"""Return rows as lines of UTF-8, each ended by ``\n``."""
     if isinstance(rows, list):
         return "".join([f"{row}\n" for row in rows]).encode()
@@ -68,18 +68,18 @@ def quote_field(text: str) -> str:
     return line.getvalue()
 
 
-def _of_objects(column: Array) -> Texts:
+def _format_objects(column: Array) -> Texts:
     values = column.tolist()
     fields = {value: quote_field(str(value)) for value in set(values)}
     texts = list(map(fields.__getitem__, values))
-    if len(texts) < MANY:
+    if len(texts) < MIN_ROWS_FOR_PYARROW:
         return texts
     import pyarrow as pa
 
     return pa.array(texts, pa.string())
 
 
-def _of_numbers(column: Array) -> Texts:
+def _format_numbers(column: Array) -> Texts:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -88,7 +88,7 @@ def _of_numbers(column: Array) -> Texts:
     values = np.ascontiguousarray(column, np.float64)
     size = np.abs(values)
     with np.errstate(invalid="ignore"):
-        may_differ = ~((size >= LEAST) & (size < MOST) & (values != np.trunc(values)))
+        may_differ = ~((size >= MIN_ALIKE) & (size < MAX_ALIKE) & (values != np.trunc(values)))
     texts = pa.array(values).cast(pa.string())
     if not may_differ.any():
         return texts
@@ -97,7 +97,7 @@ def _of_numbers(column: Array) -> Texts:
 
 
 class GrowingFile(RawIOBase):
-    """A stream in memory whose content can be taken out while it is written."""
+    """A stream in memory; what was written can be taken out at any time, while writing goes on."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -123,8 +123,8 @@ class GrowingFile(RawIOBase):
         return taken
 
 
-def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
-    """Yield the pieces of a Parquet file of predictions; ``tables``: batches of rows, as columns by name."""
+def encode_parquet(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
+    """Yield the bytes of a Parquet file of predictions, piece by piece. ``tables``: batches of rows, as columns by name."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -140,10 +140,10 @@ def parquet_pieces(tables: Iterator[JsonMapping]) -> Iterator[bytes]:
         yield sink.take_content()
 
 
-def parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
-    """Yield the row groups of a file that ``parquet_pieces`` made, as columns by name; of an empty file, none.
+def read_parquet_tables(path: Path) -> Iterator[dict[str, Array]]:
+    """Yield the row groups of a file of ``encode_parquet``, as columns by name; an empty file has none.
 
-    Raises StorageError when it cannot be read.
+    Raises StorageError if the file cannot be read.
     """
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Build stores safely: lock them, check the disk space, resume interrupted builds, repair damaged stores."""
+"""Open stores for writing: lock them, check the disk space, resume interrupted builds, repair damaged stores."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def lock_all(targets: Sequence[Path]) -> Iterator[None]:
         yield
 
 
-def resumable_builds(
+def open_resumable_builds(
     targets: Sequence[Path], settings: JsonObject, defaults: JsonObject, *, overwrite: bool, **options: Any
 ) -> Opener:
     """Return an opener of writers that continue an interrupted run with the same settings.
 
-    Settings that the interrupted run did not record are assumed to be at their ``defaults``. Raises ExistsError for a
-    target that exists and is not such a build; ConfigError E-CONFIG, with the differences, for an interrupted build
-    with other settings.
+    Settings that the interrupted run did not record are assumed to have their ``defaults``. Raises ExistsError if a
+    target exists and is not such a build; ConfigError E-CONFIG, which names the differences, if the interrupted build
+    has other settings.
     """
     unfinished = [_settings_of_unfinished_build(target) for target in targets]
     recorded = unfinished[0]
@@ -95,8 +95,8 @@ def _settings_error(target: Path, recorded: JsonObject, current: JsonObject) -> 
     )
 
 
-def repairs(sources: Sequence[Path]) -> Opener:
-    """Return an opener of writers that rewrite only damaged units. Raises DataError E-SOURCE for changed sources."""
+def open_for_repair(sources: Sequence[Path]) -> Opener:
+    """Return an opener of writers that rewrite only damaged units; it raises DataError E-SOURCE for changed sources."""
     return lambda path, sparse, _: _repair_writer(path, sources, sparse)
 
 
@@ -115,7 +115,8 @@ def _repair_writer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWr
 
 def _check_sources(sources: Sequence[Path], recorded: list[JsonObject]) -> None:
     if len(sources) != len(recorded):
-        raise UsageError(f"{len(sources)} sources are named, the store was made of {len(recorded)}")
+        hint = "name all files that the store was made from, in the same order"
+        raise UsageError(f"{len(sources)} sources are named; the store was made from {len(recorded)}", hint=hint)
     for path, facts in zip(sources, recorded, strict=True):
         with open(path, "rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
