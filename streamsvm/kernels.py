@@ -1,4 +1,4 @@
-"""Kernels: records of plain functions, which the compiled passes call as well.
+"""Define the kernels, as records of plain functions that compiled passes call as well.
 
 ``similarity`` is a function of x.z, ||x||^2 and ||z||^2, so that a block of kernel values takes one matrix product and one pass over the
 result. For a kernel of the city-block distance (``city_block``) the first argument is |x - z|_1, and the norms are ignored. ``types.Kernel``
@@ -61,7 +61,7 @@ def power_or_inf(x: float, degree: float) -> float:
 
 
 VALUE_ROUNDOFFS = 8.0
-"""Error of a kernel value of at most 1, in unit roundoffs, from exp or tanh, from rounding gamma to float32 and from the products."""
+"""Error of a kernel value of at most 1, in unit roundoffs: that of exp or tanh, of rounding gamma to float32, and of the products."""
 
 
 @saved_as("kernel.rbf")

@@ -1,4 +1,4 @@
-"""The help: which options are listed first, examples, and the lists of settings of ``--help-solver``, ``--help-loss`` and ``--help-kernel``.
+"""Write the help of commands: common options first, examples last; and what --help-solver, --help-loss and --help-kernel list.
 
 The text of an option is written where the option is declared (``config.options.Option``); the summary of a command in
 ``config.command_table``. The groups of options and their titles are ``config.options.GROUPS``.
@@ -63,7 +63,7 @@ EXAMPLES = {
     "doctor": ("streamsvm doctor",),
 }
 """Command lines at the end of the help of each command."""
-ALL = "all"
+ALL_CHOICES = "all"
 """The value of --help-solver without a name."""
 
 
@@ -87,7 +87,7 @@ def describe_option(field: Field) -> str:
 
 
 def make_help_options(tables: Sequence[Field]) -> list[click.Option]:
-    """Return --help-solver, --help-loss and --help-kernel, as far as a command has these tables of settings."""
+    """Return one option for each table of settings that a command has: --help-solver, --help-loss, --help-kernel."""
     return [_make_help_option(table) for table in tables]
 
 
@@ -102,7 +102,7 @@ def _make_help_option(table: Field) -> click.Option:
     return click.Option(
         [f"--help-{owner}"],
         is_flag=False,
-        flag_value=ALL,
+        flag_value=ALL_CHOICES,
         is_eager=True,
         expose_value=False,
         callback=show,
@@ -117,7 +117,7 @@ def describe_settings(table: Field, name: str) -> str:
     Raises UsageError for an unknown name.
     """
     registry = load(str(table.option.choices))
-    names = list(registry) if name == ALL else [name]
+    names = list(registry) if name == ALL_CHOICES else [name]
     return "\n".join(_describe_choice(table.option.settings_of, choice, registry[choice]) for choice in names).rstrip()
 
 
@@ -142,7 +142,7 @@ def describe_setting(field: Field) -> str:
 
 
 VALUE_FORMS = {"SIZE": "512MiB, 4GiB or 300MB", "DURATION": "90s, 30m or 1h30m", "N": "200 or 5e6"}
-"""How values are written, by metavar."""
+"""Examples of values, by the word that stands for them in the help."""
 
 
 class GroupedOption(click.Option):

@@ -1,4 +1,4 @@
-"""The entry point of the command line: names and summaries of the commands, and the conversion of errors to messages and exit codes.
+"""Run the command line: find the command by name, and turn errors into messages and exit codes.
 
 The module imports click and nothing heavy. ``streamsvm.cli.commands``, with the options of the commands, is imported when a command is
 called.
@@ -30,10 +30,11 @@ SUMMARIES = {
     "verify": "Read all of a store or a model and report everything that is damaged.",
     "doctor": "Show what this machine offers: packages, memory, disk. Writes and removes 64 MiB here.",
 }
-"""A line about each command, in the order of the help: jobs first."""
-BROKEN_PIPE = 141
+"""The summary of each command, in the order of the help: commands that job files can have come first."""
+BROKEN_PIPE_EXIT_CODE = 141
 """128 + SIGPIPE: the exit code of a program killed by this signal."""
-INTERRUPTED = 130
+INTERRUPTED_EXIT_CODE = 130
+"""128 + SIGINT."""
 EXAMPLES = (
     "streamsvm ingest train.csv train.zarr --label last",
     "streamsvm fit train.zarr model.ssvm --memory 512MiB",
@@ -113,10 +114,10 @@ def explain(error: BaseException, *, debug: bool) -> int:
     """Print an error to standard error and return the exit code."""
     if isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno == errno.EPIPE):
         _abandon_stdout()
-        return BROKEN_PIPE
+        return BROKEN_PIPE_EXIT_CODE
     if isinstance(error, KeyboardInterrupt):
         click.echo("interrupted: unfinished output was removed; completed files were kept", err=True)
-        return INTERRUPTED
+        return INTERRUPTED_EXIT_CODE
     if debug:
         for line in "".join(traceback.format_exception(error)).splitlines():
             click.echo(printable(line), err=True)
@@ -165,7 +166,7 @@ def _show_usage_error(error: click.ClickException) -> None:
 def main() -> None:
     """Run the command line."""
     for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):  # it is none if a program has replaced the stream
+        if isinstance(stream, io.TextIOWrapper):  # a program may have replaced the stream by another object
             stream.reconfigure(errors="replace")
     try:
         sys.exit(cli.main(standalone_mode=False))

@@ -2,12 +2,12 @@
 
 A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name,
 one ``overload_method`` gives numba the Python function of the record's class. A pass that calls the method is compiled
-once for each combination of record types and cached on disk; the same code also runs uncompiled. The names are bound
-for every named tuple in the process, so the list is short and complete here.
+once for each combination of record types and cached on disk; the same code also runs uncompiled. A name is bound for
+every named tuple in the process, also those of other packages; therefore the list has only the names that passes call.
 
 A pass that visits rows in random order prefetches a row a few visits before it needs it. Without prefetch the visit of
 a random row spends more time waiting for memory than computing (measured with 18 columns: 110 of 140 ns). Uncompiled,
-``touch`` does nothing; compiled, it is one instruction per cache line.
+``prefetch_entry`` does nothing; compiled, it is one instruction per cache line.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _METHODS = {
     4: ("add_row", "axpy_over"),
 }
 """Method names, by the number of arguments after self."""
-STRICT = {"add_row"}
-"""Methods whose result depends on the order of their operations: no transformation is allowed."""
+METHODS_IN_STRICT_ORDER = {"add_row"}
+"""Methods whose result depends on the order of their operations; no transformation is allowed in them."""
 
 
 def _method_of(name: str) -> Callable[[Any], Callable[..., Any] | None]:
@@ -56,7 +56,7 @@ def _bridge(name: str, arguments: int) -> None:
         3: lambda self, a, b, c: find(self),
         4: lambda self, a, b, c, d: find(self),
     }
-    options = {"fastmath": False if name in STRICT else FAST, **NOT_FROM_C}
+    options = {"fastmath": False if name in METHODS_IN_STRICT_ORDER else FAST, **NOT_FROM_C}
     overload_method(types.BaseNamedTuple, name, jit_options=options, strict=False)(templates[arguments])
 
 
@@ -65,16 +65,16 @@ for _arguments, _names in _METHODS.items():
         _bridge(_name, _arguments)
 
 
-LINE = 64 // 4
+ENTRIES_PER_CACHE_LINE = 64 // 4
 """Number of float32 entries in a cache line."""
 
 
-def touch(values: Any, position: int) -> None:
+def prefetch_entry(values: Any, position: int) -> None:
     """Prefetch the cache line that holds ``values[position]`` of a one-dimensional array."""
 
 
 @intrinsic
-def _prefetch(_: Any, values: Any, position: Any) -> Any:
+def _prefetch_instruction(_: Any, values: Any, position: Any) -> Any:
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array = context.make_array(signature.args[0])(context, builder, arguments[0])
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
@@ -89,43 +89,44 @@ def _prefetch(_: Any, values: Any, position: Any) -> Any:
     return types.void(values, types.intp), generate
 
 
-@overload(touch, jit_options=NOT_FROM_C, strict=False)
-def _touch(values: Any, position: Any) -> Any:
-    return lambda values, position: _prefetch(values, position)  # noqa: PLW0108 (numba wants a Python function)
+@overload(prefetch_entry, jit_options=NOT_FROM_C, strict=False)
+def _prefetch_entry(values: Any, position: Any) -> Any:
+    return lambda values, position: _prefetch_instruction(values, position)  # noqa: PLW0108 (numba wants a Python function)
 
 
-def touch_start(X: Rows, i: int) -> None:
-    """Prefetch the position of row i in a CSR matrix, which ``touch_row`` needs later. Uncompiled, do nothing."""
+def prefetch_row_start(X: Rows, i: int) -> None:
+    """Prefetch the position of row i in a CSR matrix, which ``prefetch_row`` needs later. Uncompiled, do nothing."""
 
 
-@overload(touch_start, jit_options=NOT_FROM_C, strict=False)
-def _touch_start(X: Any, i: Any) -> Any:
+@overload(prefetch_row_start, jit_options=NOT_FROM_C, strict=False)
+def _prefetch_row_start(X: Any, i: Any) -> Any:
     if X.instance_class is Dense:
         return lambda X, i: None
-    return lambda X, i: touch(X.indptr, i)
+    return lambda X, i: prefetch_entry(X.indptr, i)
 
 
-def touch_row(X: Rows, i: int) -> None:
+def prefetch_row(X: Rows, i: int) -> None:
     """Prefetch row i. Uncompiled, do nothing."""
 
 
-@overload(touch_row, jit_options=NOT_FROM_C, strict=False)
-def _touch_row(X: Any, i: Any) -> Any:
+@overload(prefetch_row, jit_options=NOT_FROM_C, strict=False)
+def _prefetch_row(X: Any, i: Any) -> Any:
     if X.instance_class is Dense:
 
         def dense(X: Any, i: Any) -> None:
             row = X.values[i]
-            for j in range(0, row.size, LINE):
-                touch(row, j)
-            touch(row, row.size - 1)
+            for j in range(0, row.size, ENTRIES_PER_CACHE_LINE):
+                prefetch_entry(row, j)
+            prefetch_entry(row, row.size - 1)
 
         return dense
 
     def sparse(X: Any, i: Any) -> None:
         start, stop = X.indptr[i], X.indptr[i + 1]
         data, indices = X.data[start:stop], X.indices[start:stop]
-        for p in range(0, min(data.size, 4 * LINE), LINE):  # the hardware prefetches the rest of a long row
-            touch(data, p)
-            touch(indices, p)
+        end = min(data.size, 4 * ENTRIES_PER_CACHE_LINE)  # the hardware prefetches the rest of a long row
+        for p in range(0, end, ENTRIES_PER_CACHE_LINE):
+            prefetch_entry(data, p)
+            prefetch_entry(indices, p)
 
     return sparse

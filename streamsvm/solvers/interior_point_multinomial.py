@@ -1,5 +1,5 @@
-"""Multinomial problems (all classes in one problem) in memory: a primal-dual interior-point method, which is accurate
-for any scale of columns and any C.
+"""Solve multinomial problems (all classes in one problem) in memory, by a primal-dual interior-point method. It is
+accurate for any scale of columns and any C.
 
 ``compute.passes.dcd.multinomial_sweep`` defines the problem and its dual. With conjugate(b, C_i) = (1 - z) b + h_i b^2
 / 2 a row has the variables u_ik >= 0 for all k except its class y, b_i = sum_k u_ik <= U_i, and
@@ -59,11 +59,11 @@ from streamsvm.types import (
 )
 from streamsvm.types.state import Total, clear_totals
 
-TOLERANCE_SHARE, LEAST_GAP = 0.01, 1e-13
-"""The relative gap in memory: the first fraction of the tolerance, but at least the second number, the precision of
+TOLERANCE_SHARE, MIN_GAP = 0.01, 1e-13
+"""In memory, the relative gap is reduced to this share of the tolerance, but not below MIN_GAP, the precision of
 float64."""
 MAX_STEPS, MAX_IDLE_STEPS = 200, 20
-"""Maximum number of steps, and of successive steps without a smaller gap, after which rounding prevents progress."""
+"""Maximum number of steps, and of successive steps without a smaller gap: after so many, rounding prevents progress."""
 BOUNDARY_SHARE = 0.995
 """The fraction of the distance to the nearest bound that a step covers."""
 MATRIX_BYTES = 32
@@ -71,7 +71,7 @@ MATRIX_BYTES = 32
 BYTES_PER_ROW_AND_CLASS = 200
 """Bytes per row and class in memory, besides B."""
 WORK = 2e9
-"""Number of multiplications of a step up to which this method is chosen automatically."""
+"""The method is chosen automatically if a step takes at most this many multiplications."""
 
 
 def step_work(rows: int, columns: int, classes: int) -> float:
@@ -131,7 +131,7 @@ class Path(NamedTuple):
         return Path(*(x + length * d for x, d in zip(self, step, strict=True)))
 
 
-def terms_of(problem: Problem, rows: GatheredRows) -> Terms:
+def make_terms(problem: Problem, rows: GatheredRows) -> Terms:
     """Return the problem of gathered rows."""
     loss: Any = problem.loss
     C = problem.C * rows.s.astype(np.float64)
@@ -146,7 +146,7 @@ def terms_of(problem: Problem, rows: GatheredRows) -> Terms:
 
 
 def _dense(X: Any, problem: Problem) -> Float64:
-    """The rows (n, p) float64, with their constant feature."""
+    """Return the rows (n, p) float64, with their constant feature."""
     if isinstance(X, CSR):
         found = np.zeros((len(X.indptr) - 1, problem.columns + 1))
         found[np.repeat(np.arange(len(found)), np.diff(X.indptr)), X.indices] = X.data
@@ -157,8 +157,10 @@ def _dense(X: Any, problem: Problem) -> Float64:
     return found
 
 
-def first_point(terms: Terms) -> Path:
-    """Return W = 0, half of the bounds or what would be best there, and multipliers that make all products the same."""
+def starting_point(terms: Terms) -> Path:
+    """Return the first iterate: W = 0; b half of its bound, or the optimum at W = 0 if that is less; and multipliers that
+    make all products equal.
+    """
     with np.errstate(divide="ignore"):
         b = np.minimum(0.5 * terms.upper, terms.z / terms.h)
     u = terms.others * (b / (terms.others.shape[1] - 1))[:, None]
@@ -183,12 +185,12 @@ class NewtonSystem:
         self.e = terms.h + at.s / self.room
         total = self.q.sum(axis=1)
         self.c = self.e / (1.0 + self.e * total)
-        self.apart = at.W - terms.weights(at.u)
+        self.weights_difference = at.W - terms.weights(at.u)
         self.residual = (terms.differences(at.W) + (terms.h * self.b - terms.z + at.s)[:, None] - at.t) * terms.others
         self.factor = cho_factor(self._matrix(total), lower=True, overwrite_a=True, check_finite=False)
 
     def _matrix(self, total: Float64) -> Float64:
-        """I + sum_i B_i (x) x_i x_i' (K p, K p)."""
+        """Return I + sum_i B_i (x) x_i x_i', (K p, K p)."""
         X, own = self.terms.X, self.terms.own
         (n, classes), p, rows = self.q.shape, X.shape[1], np.arange(len(own))
         sums = self.q / (1.0 + self.e * total)[:, None]
@@ -206,33 +208,35 @@ class NewtonSystem:
         return matrix
 
     def _solve(self, rho: Float64) -> Float64:
-        """M_i rho_i (n, K)."""
+        """Return M_i rho_i for each row, (n, K)."""
         scaled = self.q * rho
         found: Float64 = scaled - self.q * (self.c * scaled.sum(axis=1))[:, None]
         return found
 
     def step(self, mu: float, first: Path | None = None) -> Path:
-        """Return the step towards products mu; ``first``: the step whose products are to be made up for."""
+        """Return the step to the point of the central path at which all products are mu. ``first``: the predictor step,
+        for the second-order correction.
+        """
         from scipy.linalg import cho_solve
 
         terms, at = self.terms, self.at
         inside = terms.others > 0.0
-        lack = (mu - at.u * at.t) * terms.others
-        over = mu - at.s * self.room
+        product_change = (mu - at.u * at.t) * terms.others
+        bound_product_change = mu - at.s * self.room
         if first is not None:
-            lack -= first.u * first.t
-            over += first.s * first.u.sum(axis=1)
-        given = lack / np.where(inside, at.u, 1.0)
-        rho = (-self.residual - (over / self.room)[:, None] + given) * terms.others
-        right = terms.weights(self._solve(rho)) - self.apart
+            product_change -= first.u * first.t
+            bound_product_change += first.s * first.u.sum(axis=1)
+        given = product_change / np.where(inside, at.u, 1.0)
+        rho = (-self.residual - (bound_product_change / self.room)[:, None] + given) * terms.others
+        right = terms.weights(self._solve(rho)) - self.weights_difference
         dW = cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
         du = self._solve((rho - terms.differences(dW)) * terms.others)
         dt = given - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
-        ds = (over + at.s * du.sum(axis=1)) / self.room
+        ds = (bound_product_change + at.s * du.sum(axis=1)) / self.room
         return Path(du, dt * terms.others, ds, dW)
 
-    def longest(self, step: Path) -> float:
-        """Return how far along a step all stays above 0, at most 1."""
+    def max_step_length(self, step: Path) -> float:
+        """Return the largest step length, at most 1, at which u, t, s and U - b stay above 0."""
         lengths = [1.0]
         for x, d in (*zip(self.at[:3], step[:3], strict=True), (self.room, -step.u.sum(axis=1))):
             falling = d < 0.0
@@ -241,7 +245,7 @@ class NewtonSystem:
         return min(lengths)
 
 
-def products(terms: Terms, at: Path) -> float:
+def mean_product(terms: Terms, at: Path) -> float:
     """Return the mean of the products of all variables (and distances to bounds) with their multipliers."""
     pairs = float((at.u * at.t).sum() + at.s @ (terms.upper - at.u.sum(axis=1)))
     return pairs / float(terms.others.sum() + len(at.s))
@@ -262,9 +266,9 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
     """Follow the central path until the relative gap is small enough, rounding prevents progress, or the deadline has
     passed.
     """
-    terms = terms_of(problem, rows)
-    wanted = max(TOLERANCE_SHARE * problem.tolerance, LEAST_GAP)
-    at, steps, still = first_point(terms), 0, 0
+    terms = make_terms(problem, rows)
+    target_gap = max(TOLERANCE_SHARE * problem.tolerance, MIN_GAP)
+    at, steps, idle_steps = starting_point(terms), 0, 0
     primal, dual, gap, lowest, W, u = np.inf, -np.inf, np.inf, np.inf, at.W, at.u
     while True:
         of_u = terms.weights(at.u)
@@ -275,13 +279,13 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
             primal, W = P, at.W
         if D > dual:
             dual, u = D, at.u
-        mu = products(terms, at)
-        still = 0 if primal - dual < 0.9 * gap or mu < 0.9 * lowest else still + 1
+        mu = mean_product(terms, at)
+        idle_steps = 0 if primal - dual < 0.9 * gap or mu < 0.9 * lowest else idle_steps + 1
         gap, lowest = min(gap, primal - dual), min(lowest, mu)
         if (
-            gap <= wanted * abs(primal)
+            gap <= target_gap * abs(primal)
             or steps >= MAX_STEPS
-            or still > MAX_IDLE_STEPS
+            or idle_steps > MAX_IDLE_STEPS
             or time.perf_counter() > deadline
         ):
             return Solved(W, terms.numbers(u), steps)
@@ -290,9 +294,9 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
         except (np.linalg.LinAlgError, ValueError):  # by rounding the matrix is indefinite, or a row at its bound
             return Solved(W, terms.numbers(u), steps)
         first = newton.step(0.0)
-        reached = products(terms, at.move(first, newton.longest(first)))
+        reached = mean_product(terms, at.move(first, newton.max_step_length(first)))
         step = newton.step(mu * (reached / mu) ** 3, first)
-        at, steps = at.move(step, BOUNDARY_SHARE * newton.longest(step)), steps + 1
+        at, steps = at.move(step, BOUNDARY_SHARE * newton.max_step_length(step)), steps + 1
         if not all(np.isfinite(part).all() for part in at):
             return Solved(W, terms.numbers(u), steps)
 
@@ -306,7 +310,7 @@ class MultinomialState:
     point: Float64
     """(components,) the weights that the pass evaluates: the start weights until the problem is solved."""
     v: Total[Float64]
-    """(components,) sum_i a_ik x_i of the dual variables, over the rows visited in this pass."""
+    """(components,) sum_i a_ik x_i of the dual variables, bound_product_change the rows visited in this pass."""
     best: Float64
     """(components,) the evaluated point with the least P so far. It is the solution."""
     primal: float = np.inf
@@ -320,9 +324,9 @@ class MultinomialState:
     a: Float64 = field(default_factory=lambda: np.empty((0, 0)))
     """(n, classes) the dual variables of these rows."""
     losses: Total[float] = 0.0
-    """sum C_i l(m_i) at ``point`` over the rows visited in this pass."""
+    """sum C_i l(m_i) at ``point`` bound_product_change the rows visited in this pass."""
     gain: Total[float] = 0.0
-    """sum b_i - conjugate(b_i) over the rows visited in this pass."""
+    """sum b_i - conjugate(b_i) bound_product_change the rows visited in this pass."""
     solved: bool = False
     """Whether the problem was solved in memory."""
     steps: int = 0

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.compute.compiled import compiled
-from streamsvm.compute.numba_bridge import FAST, touch, touch_row, touch_start
+from streamsvm.compute.numba_bridge import FAST, prefetch_entry, prefetch_row, prefetch_row_start
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.targets import argument, dual_gain, entry, left_slope, lower
 from streamsvm.rows import Float32, Float64, Int32, Labeled, Rows, Targets
@@ -133,11 +133,11 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
         i = order[t]
         if t + 2 * AHEAD < count:
             later = order[t + 2 * AHEAD]
-            touch(alpha, later)
-            touch(y, later)
-            touch(s, later)
-            touch_start(X, later)
-            touch_row(X, order[t + AHEAD])
+            prefetch_entry(alpha, later)
+            prefetch_entry(y, later)
+            prefetch_entry(s, later)
+            prefetch_row_start(X, later)
+            prefetch_row(X, order[t + AHEAD])
         C_i = C * np.float64(s[i])  # float64 also if the pass is not compiled
         if C_i <= 0.0:
             continue

@@ -1,5 +1,5 @@
-"""Export a linear model as a SQL query over the raw table; it appends decision values, labels and probabilities to the
-columns of the table.
+"""Export a linear model as a SQL query over the raw table. The query appends decision values, labels and probabilities
+to the columns of the table.
 
     SELECT *, label and probabilities FROM (SELECT *, decision values FROM "input")
 
@@ -46,9 +46,9 @@ from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, SI
 HEAD = b"-- A linear model of streamsvm"
 """The first bytes of a file, by which our files are recognized."""
 DOUBLE = "DOUBLE PRECISION"
-LARGEST_EXPONENT = 700.0
+MAX_EXPONENT = 700.0
 """Largest absolute argument of EXP, because PostgreSQL raises an error if the result overflows."""
-FIELDS = {"month": "MONTH", "weekday": "ISODOW", "hour": "HOUR"}
+EXTRACT_FIELDS = {"month": "MONTH", "weekday": "ISODOW", "hour": "HOUR"}
 """The names of calendar parts in EXTRACT. Months and weekdays are counted from 1, hours from 0."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
@@ -68,15 +68,19 @@ def write_sql(model: Model) -> Iterator[bytes]:
         raise UsageError("the model has no column names, which SQL needs", hint="ingest a table")
     table.check("SQL", clocks=True)
     table_names = {*table.schema.needed, *table.schema.dropped}
-    decisions = _names(model, "decision", table_names) if not model.numeric else [free_name("prediction", table_names)]
+    decisions = (
+        _column_names(model, "decision", table_names) if not model.numeric else [free_name("prediction", table_names)]
+    )
     results = []
     if not model.numeric:
-        results.append(f"{_label(model, decisions)} AS {identifier(free_name('label', table_names))}")
+        results.append(f"{_label_expression(model, decisions)} AS {quote_identifier(free_name('label', table_names))}")
     if model.calibration is not None:
-        probabilities = _probabilities(model.calibration.calibrator, [identifier(name) for name in decisions])
-        names = _names(model, "probability", table_names)
-        results += [f"{text} AS {identifier(name)}" for text, name in zip(probabilities, names, strict=True)]
-    sums = [f"{_sum(model, table, k)} AS {identifier(name)}" for k, name in enumerate(decisions)]
+        probabilities = _probability_expressions(
+            model.calibration.calibrator, [quote_identifier(name) for name in decisions]
+        )
+        names = _column_names(model, "probability", table_names)
+        results += [f"{text} AS {quote_identifier(name)}" for text, name in zip(probabilities, names, strict=True)]
+    sums = [f"{_decision_expression(model, table, k)} AS {quote_identifier(name)}" for k, name in enumerate(decisions)]
     yield HEAD + b', in SQL of DuckDB and PostgreSQL. "input" stands for the table:\n'
     yield b'-- put its name there, or begin the query with: WITH "input" AS (SELECT ...)\n'
     yield "".join(f"SELECT *,\n  {text}\nFROM (\n" for text in [",\n  ".join(results)] if results).encode()
@@ -84,23 +88,23 @@ def write_sql(model: Model) -> Iterator[bytes]:
     yield b') AS "scored"\n' if results else b""
 
 
-def identifier(name: str) -> str:
+def quote_identifier(name: str) -> str:
     """Return the name of a column as a quoted SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
-def text(value: str) -> str:
+def text_literal(value: str) -> str:
     """Return a text as a quoted SQL literal."""
     return "'" + value.replace("'", "''") + "'"
 
 
-def number(value: float) -> str:
+def number_literal(value: float) -> str:
     """Return a number as a SQL literal with an exponent, so that DuckDB does not treat it as a decimal."""
     written = repr(float(value))
     return written if "e" in written else f"{written}e0"
 
 
-def _names(model: Model, what: str, table_names: set[str]) -> list[str]:
+def _column_names(model: Model, what: str, table_names: set[str]) -> list[str]:
     """Return the column names of decision values or probabilities: one name for two classes, else one for each
     class.
     """
@@ -112,13 +116,16 @@ def _names(model: Model, what: str, table_names: set[str]) -> list[str]:
 # -- labels and probabilities --------------------------------------------------------------------------------------------
 
 
-def _label(model: Model, decisions: Sequence[str]) -> str:
+def _label_expression(model: Model, decisions: Sequence[str]) -> str:
     """Return the expression of the label: by the threshold for two classes, else the class of the largest decision
     value (the first of equal ones); NULL if a decision value is NULL.
     """
-    f, labels = [identifier(name) for name in decisions], [_label_text(value) for value in model.labels.tolist()]
+    f, labels = (
+        [quote_identifier(name) for name in decisions],
+        [_label_literal(value) for value in model.labels.tolist()],
+    )
     if len(f) == 1:
-        bound = number(model.threshold) if model.threshold else "0"
+        bound = number_literal(model.threshold) if model.threshold else "0"
         return f"CASE WHEN {f[0]} > {bound} THEN {labels[1]} WHEN {f[0]} <= {bound} THEN {labels[0]} END"
     whens = [
         f"WHEN {' AND '.join(f'{own} >= {other}' for other in f if other != own)} THEN {label}"
@@ -127,62 +134,63 @@ def _label(model: Model, decisions: Sequence[str]) -> str:
     return f"CASE {' '.join(whens)} END"
 
 
-def _label_text(value: object) -> str:
+def _label_literal(value: object) -> str:
     """Return a label as a SQL literal of its type."""
     if isinstance(value, bool):
         return str(value).upper()
-    return text(value) if isinstance(value, str) else repr(value)
+    return text_literal(value) if isinstance(value, str) else repr(value)
 
 
-def _probabilities(calibrator: Calibrator, f: list[str]) -> list[str]:
+def _probability_expressions(calibrator: Calibrator, f: list[str]) -> list[str]:
     """Return the expressions of the probabilities, given decision values ``f``: one for the second of two classes, or
     one for each of several classes.
     """
     if isinstance(calibrator, Temperature):
-        scaled = [f"({number(calibrator.inverse)} * {value})" for value in f]
+        scaled = [f"({number_literal(calibrator.inverse)} * {value})" for value in f]
         if len(f) == 1:
-            return [_sigma(scaled[0])]
+            return [_sigmoid_expression(scaled[0])]
         if calibrator.offsets:
-            scaled = [f"({z} + {number(offset)})" for z, offset in zip(scaled, calibrator.offsets, strict=True)]
+            scaled = [f"({z} + {number_literal(offset)})" for z, offset in zip(scaled, calibrator.offsets, strict=True)]
         top = f"GREATEST({', '.join(scaled)})"
-        powers = [f"EXP(GREATEST({value} - {top}, {number(-LARGEST_EXPONENT)}))" for value in scaled]
+        powers = [f"EXP(GREATEST({value} - {top}, {number_literal(-MAX_EXPONENT)}))" for value in scaled]
         return [f"{power} / ({' + '.join(powers)})" for power in powers]
     if isinstance(calibrator, PlattSigmoid):
         each = [
-            _sigma(f"({number(slope)} * {value} + {number(offset)})")
+            _sigmoid_expression(f"({number_literal(slope)} * {value} + {number_literal(offset)})")
             for value, slope, offset in zip(f, calibrator.slopes, calibrator.offsets, strict=True)
         ]
     elif isinstance(calibrator, Isotonic):
-        each = [_interpolation(value, *steps) for value, steps in zip(f, calibrator.steps, strict=True)]
+        each = [_isotonic_expression(value, *steps) for value, steps in zip(f, calibrator.steps, strict=True)]
     else:
         raise UsageError(f"the calibration '{calibrator.method}' cannot be written in SQL", hint=KEEP)
     if len(f) == 1:
         return each
     total = f"NULLIF({' + '.join(each)}, 0)"
     return [
-        f"COALESCE({one} / {total}, {number(1 / len(f))} + 0 * {value})" for one, value in zip(each, f, strict=True)
+        f"COALESCE({one} / {total}, {number_literal(1 / len(f))} + 0 * {value})"
+        for one, value in zip(each, f, strict=True)
     ]
 
 
-def _sigma(z: str) -> str:
+def _sigmoid_expression(z: str) -> str:
     """Return the expression 1 / (1 + e^-z)."""
-    return f"(1 / (1 + EXP(-GREATEST(LEAST({z}, {number(LARGEST_EXPONENT)}), {number(-LARGEST_EXPONENT)}))))"
+    return f"(1 / (1 + EXP(-GREATEST(LEAST({z}, {number_literal(MAX_EXPONENT)}), {number_literal(-MAX_EXPONENT)}))))"
 
 
-def _interpolation(f: str, at: Float64, values: Float64) -> str:
+def _isotonic_expression(f: str, at: Float64, values: Float64) -> str:
     """Return the expression of an isotonic function, linear between its breakpoints ``at``."""
-    whens = [f"WHEN {f} <= {number(at[0])} THEN {number(values[0])}"]
+    whens = [f"WHEN {f} <= {number_literal(at[0])} THEN {number_literal(values[0])}"]
     for low, high, first, last in zip(at[:-1], at[1:], values[:-1], values[1:], strict=True):
         slope = (last - first) / (high - low) if high > low else 0.0
-        rise = f" + {number(slope)} * ({f} - {number(low)})" if slope else ""
-        whens.append(f"WHEN {f} < {number(high)} THEN {number(first)}{rise}")
-    return f"(CASE {' '.join(whens)} WHEN {f} >= {number(at[-1])} THEN {number(values[-1])} END)"
+        rise = f" + {number_literal(slope)} * ({f} - {number_literal(low)})" if slope else ""
+        whens.append(f"WHEN {f} < {number_literal(high)} THEN {number_literal(first)}{rise}")
+    return f"(CASE {' '.join(whens)} WHEN {f} >= {number_literal(at[-1])} THEN {number_literal(values[-1])} END)"
 
 
 # -- the decision values -----------------------------------------------------------------------------------------------
 
 
-def _sum(model: Model, table: RawTable, problem: int) -> str:
+def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
     """Return the expression of the decision value of a problem."""
     weights = model.weights[problem, :-1]
     constant, terms = float(model.weights[problem, -1]), []
@@ -192,46 +200,46 @@ def _sum(model: Model, table: RawTable, problem: int) -> str:
             continue
         if column.kind not in SINGLE:
             constant -= float(column_weights @ offset)
-            terms.append(_case(table, column, column_weights))
+            terms.append(_weight_expression(table, column, column_weights))
             continue
-        value = _value(table, column)
+        value = _value_expression(table, column)
         if offset[0]:
-            value = f"({value} - {number(offset[0])})"
+            value = f"({value} - {number_literal(offset[0])})"
         if table.filling is not None:
-            value = f"COALESCE({value}, {number(table.filling[first])})"
-        terms.append(f"{number(column_weights[0])} * {value}")
+            value = f"COALESCE({value}, {number_literal(table.filling[first])})"
+        terms.append(f"{number_literal(column_weights[0])} * {value}")
     columns = dict(table.columns_with_places())
     for weight, place in zip(weights[table.schema.width :], table.indicators.tolist(), strict=True):
         if weight:
-            terms.append(f"CASE WHEN {_value(table, columns[place])} IS NULL THEN {number(weight)} ELSE 0 END")
-    return "\n    + ".join([f"CAST({number(constant)} AS {DOUBLE})", *terms])
+            terms.append(
+                f"CASE WHEN {_value_expression(table, columns[place])} IS NULL THEN {number_literal(weight)} ELSE 0 END"
+            )
+    return "\n    + ".join([f"CAST({number_literal(constant)} AS {DOUBLE})", *terms])
 
 
-def _case(table: RawTable, column: Column, weights: Float64) -> str:
+def _weight_expression(table: RawTable, column: Column, weights: Float64) -> str:
     """Return the expression of the weight of a row's value in a category, a cross or a calendar part."""
     if column.kind != CATEGORY:
-        field = f"EXTRACT({FIELDS[column.kind]} FROM {_moment(column)})"
+        field = f"EXTRACT({EXTRACT_FIELDS[column.kind]} FROM {_timestamp_expression(column)})"
         start = 0 if column.kind == "hour" else 1
-        whens = [f"WHEN {start + k} THEN {number(w)}" for k, w in enumerate(weights.tolist()) if w]
+        whens = [f"WHEN {start + k} THEN {number_literal(w)}" for k, w in enumerate(weights.tolist()) if w]
         return f"CASE {field} {' '.join(whens)} ELSE 0 END"
-    keys = [_key(table, name) for name in column.sources]
+    keys = [_category_expression(table, name) for name in column.sources]
     other = float(weights[-1]) if has_other(column) else 0.0
     weights_of_values = [
-        (parts, number(weight))
+        (parts, number_literal(weight))
         for parts, weight in zip(split_values(column), weights.tolist(), strict=False)
         if weight != other
     ]
     if len(keys) == 1:
-        expression = (
-            f"CASE {keys[0]} {' '.join(f'WHEN {text(value)} THEN {weight}' for (value,), weight in weights_of_values)}"
-        )
+        expression = f"CASE {keys[0]} {' '.join(f'WHEN {text_literal(value)} THEN {weight}' for (value,), weight in weights_of_values)}"
     else:
         conditions = [
-            (" AND ".join(f"{key} = {text(part)}" for key, part in zip(keys, parts, strict=True)), weight)
+            (" AND ".join(f"{key} = {text_literal(part)}" for key, part in zip(keys, parts, strict=True)), weight)
             for parts, weight in weights_of_values
         ]
         expression = f"CASE {' '.join(f'WHEN {condition} THEN {weight}' for condition, weight in conditions)}"
-    expression = f"{expression} ELSE {number(other)} END" if weights_of_values else number(other)
+    expression = f"{expression} ELSE {number_literal(other)} END" if weights_of_values else number_literal(other)
     return (
         f"CASE WHEN {' OR '.join(f'{key} IS NULL' for key in keys)} THEN 0 ELSE {expression} END"
         if other
@@ -239,43 +247,43 @@ def _case(table: RawTable, column: Column, weights: Float64) -> str:
     )
 
 
-def _key(table: RawTable, name: str) -> str:
+def _category_expression(table: RawTable, name: str) -> str:
     """Return the expression of a category's value as text: integers without a fraction, NULL for words that mean a
     missing value.
     """
-    expression = f"CAST({identifier(name)} AS VARCHAR)"
+    expression = f"CAST({quote_identifier(name)} AS VARCHAR)"
     values = table.values_of(name)
     if trims_blanks(values):
         expression = f"TRIM({expression})"
     if has_whole_numbers(values):
         expression = f"REGEXP_REPLACE({expression}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
     for word in table.words.added:
-        expression = f"NULLIF({expression}, {text(word)})"
+        expression = f"NULLIF({expression}, {text_literal(word)})"
     return expression
 
 
-def _value(table: RawTable, column: Column) -> str:
+def _value_expression(table: RawTable, column: Column) -> str:
     """Return the expression of a column with one number per row (number, amount, boolean as 1 or 0, or years of a
     date); NULL for missing values.
     """
-    name = identifier(column.name)
+    name = quote_identifier(column.name)
     written = f"TRIM(CAST({name} AS VARCHAR))"
     if column.kind == YEARS:
-        return f"(({_seconds(column)} - {number(YEAR_2000)}) / {number(YEAR_SECONDS)})"
+        return f"(({_seconds_expression(column)} - {number_literal(YEAR_2000)}) / {number_literal(YEAR_SECONDS)})"
     if column.kind == BOOLEAN:
-        yes, no = (", ".join(map(text, (*words, f"{words[-1]}.0"))) for words in (TRUE, FALSE))
+        yes, no = (", ".join(map(text_literal, (*words, f"{words[-1]}.0"))) for words in (TRUE, FALSE))
         return f"CASE WHEN LOWER({written}) IN ({yes}) THEN 1 WHEN LOWER({written}) IN ({no}) THEN 0 END"
     expression = f"CAST({name} AS {DOUBLE})"
     if column.kind == AMOUNT:
-        expression = _amount(written, comma=bool(column.form))
+        expression = _amount_expression(written, comma=bool(column.form))
     if column.kind == NUMBER and table.filling is not None:
         expression = f"NULLIF({expression}, CAST('NaN' AS {DOUBLE}))"
     for value in table.words.values:
-        expression = f"NULLIF({expression}, {number(value)})"
+        expression = f"NULLIF({expression}, {number_literal(value)})"
     return expression
 
 
-def _amount(written: str, *, comma: bool) -> str:
+def _amount_expression(written: str, *, comma: bool) -> str:
     """Return the expression of an amount as a number: '$1,234.50' is 1234.5, '(12)' is -12, '5 %' is 0.05.
 
     ``comma``: whether the decimal separator is a comma.
@@ -289,41 +297,43 @@ def _amount(written: str, *, comma: bool) -> str:
     return f"({sign} * CAST(NULLIF({plain}, '') AS {DOUBLE}) / {percent})"
 
 
-def _seconds(column: Column) -> str:
+def _seconds_expression(column: Column) -> str:
     """Return the expression of the seconds since 1970 of a point in time."""
     if column.form == EPOCH:
-        return f"FLOOR(CAST({identifier(column.name)} AS {DOUBLE}))"
-    return f"FLOOR(EXTRACT(EPOCH FROM {_moment(column)}))"
+        return f"FLOOR(CAST({quote_identifier(column.name)} AS {DOUBLE}))"
+    return f"FLOOR(EXTRACT(EPOCH FROM {_timestamp_expression(column)}))"
 
 
-def _moment(column: Column) -> str:
+def _timestamp_expression(column: Column) -> str:
     """Return the expression of a point in time as a timestamp in UTC; for calendar parts of a column with a time zone,
     in local time.
     """
-    name = identifier(column.name)
+    name = quote_identifier(column.name)
     if column.form == EPOCH:
-        return f"(TIMESTAMP '1970-01-01 00:00:00' + CAST({_seconds(column)} AS BIGINT) * INTERVAL '1 second')"
+        return (
+            f"(TIMESTAMP '1970-01-01 00:00:00' + CAST({_seconds_expression(column)} AS BIGINT) * INTERVAL '1 second')"
+        )
     if column.zone:
         zone = "UTC" if column.form or column.kind == YEARS else column.zone
-        return f"(CAST({name} AS TIMESTAMP WITH TIME ZONE) AT TIME ZONE {text(zone)})"
+        return f"(CAST({name} AS TIMESTAMP WITH TIME ZONE) AT TIME ZONE {text_literal(zone)})"
     if column.form in ("", ISO):
         return f"CAST({name} AS TIMESTAMP)"
     written = f"CAST({name} AS VARCHAR)"
-    day = f"CAST({_expression_of_written_date(written, column.form)} AS TIMESTAMP)"
+    day = f"CAST({_date_expression(written, column.form)} AS TIMESTAMP)"
     return f"CASE WHEN {written} LIKE '____-__-__%' THEN CAST({written} AS TIMESTAMP) ELSE {day} END"
 
 
-def _expression_of_written_date(written: str, form: str) -> str:
+def _date_expression(written: str, form: str) -> str:
     """Return the expression of a date that is written in a format such as '%d-%b-%y'."""
     parts = re.findall("%(.)", form)
     plain = f"REGEXP_REPLACE(TRIM({written}), '[^0-9A-Za-z]+', '-', 'g')"
-    of = {part: f"SPLIT_PART({plain}, '-', {place})" for place, part in enumerate(parts, 1)}
-    if "b" in of:
+    part_of = {part: f"SPLIT_PART({plain}, '-', {place})" for place, part in enumerate(parts, 1)}
+    if "b" in part_of:
         months = " ".join(f"WHEN '{name}' THEN {k}" for k, name in enumerate(MONTHS, 1))
-        month = f"CASE LOWER({of['b']}) {months} END"
+        month = f"CASE LOWER({part_of['b']}) {months} END"
     else:
-        month = f"CAST({of['m']} AS INTEGER)"
-    year = f"CAST({of.get('Y') or of['y']} AS INTEGER)"
-    if "y" in of:
+        month = f"CAST({part_of['m']} AS INTEGER)"
+    year = f"CAST({part_of.get('Y') or part_of['y']} AS INTEGER)"
+    if "y" in part_of:
         year = f"{year} + CASE WHEN {year} < {int(NEXT_CENTURY)} THEN 2000 ELSE 1900 END"
-    return f"MAKE_DATE({year}, {month}, CAST({of['d']} AS INTEGER))"
+    return f"MAKE_DATE({year}, {month}, CAST({part_of['d']} AS INTEGER))"

@@ -45,11 +45,11 @@ from streamsvm.store.sources.schema import (
     Schema,
 )
 from streamsvm.store.sources.schema_inference import (
-    ALMOST_UNIQUE,
     FIRST_TIME,
     LAST_TIME,
     LEAST_ID,
-    LEAST_ROWS,
+    MIN_ID_SHARE,
+    MIN_ROWS_FOR_IDS,
     column_kinds_in_options,
     columns_named_in_options,
     is_index_level,
@@ -317,15 +317,15 @@ def _looks_like_times(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
     """Return whether a column holds whole numbers that could all be seconds since 1970."""
     if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
         return False
-    return facts.counted >= LEAST_ROWS and bool(facts.least >= FIRST_TIME and facts.most < LAST_TIME)
+    return facts.counted >= MIN_ROWS_FOR_IDS and bool(facts.least >= FIRST_TIME and facts.most < LAST_TIME)
 
 
 def _looks_like_ids(facts: _ColumnFacts, columns: Sequence[Column]) -> bool:
     """Return whether a column holds whole numbers, of which nearly all that were counted are distinct."""
     if not columns or columns[0].kind != NUMBER or not facts.whole or facts.most is None:
         return False
-    enough = facts.counted >= LEAST_ROWS and facts.most > LEAST_ID
-    return enough and len(facts.distinct) > ALMOST_UNIQUE * facts.counted
+    enough = facts.counted >= MIN_ROWS_FOR_IDS and facts.most > LEAST_ID
+    return enough and len(facts.distinct) > MIN_ID_SHARE * facts.counted
 
 
 def _format_short(value: Any) -> str:

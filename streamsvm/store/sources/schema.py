@@ -261,7 +261,7 @@ class Schema:
             values = census.values[column.name] if column.kind == CATEGORY else None
             if values is None:
                 columns.append(column)
-            elif column.unasked and values.unique:
+            elif column.unasked and values.is_almost_unique:
                 dropped.append(column.name)
             elif column.unasked and len(values.counts) > FEW_VALUES:
                 columns.append(replace(column, kind=HASHED, frequent=most_frequent(values.counts)))

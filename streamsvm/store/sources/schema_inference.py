@@ -61,7 +61,7 @@ from streamsvm.store.sources.schema import (
     shell_word,
 )
 from streamsvm.store.sources.text_features import is_form
-from streamsvm.store.sources.value_counts import ALMOST_UNIQUE, LEAST_ROWS, TableCensus
+from streamsvm.store.sources.value_counts import MIN_ID_SHARE, MIN_ROWS_FOR_IDS, TableCensus
 from streamsvm.store.sources.vectors import check_size, is_vector_type, vector_size
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
@@ -518,7 +518,7 @@ def first_text(sample: Any) -> str | None:
 
 def _describe_numbers(planned: Schema, samples: JsonMapping) -> Iterator[str]:
     """Yield a line for each column of numbers that could be points in time, or ids."""
-    if all(len(samples[name]) < LEAST_ROWS for name in islice(samples, 1)):  # all samples have the same length
+    if all(len(samples[name]) < MIN_ROWS_FOR_IDS for name in islice(samples, 1)):  # all samples have the same length
         return
     for column in planned.columns:
         sample = samples.get(column.name)
@@ -540,7 +540,7 @@ def looks_like_times(sample: Any) -> bool:
     if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
         return False
     values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
-    whole = len(values) >= LEAST_ROWS and bool((values == np.floor(values)).all())
+    whole = len(values) >= MIN_ROWS_FOR_IDS and bool((values == np.floor(values)).all())
     return whole and bool(values.min() >= FIRST_TIME and values.max() < LAST_TIME)
 
 
@@ -549,9 +549,13 @@ def looks_like_ids(sample: Any) -> bool:
     if not (pa.types.is_integer(sample.type) or pa.types.is_floating(sample.type)):
         return False
     values = pc.drop_null(sample).to_numpy(zero_copy_only=False)
-    if len(values) < LEAST_ROWS or (values != np.floor(values)).any() or np.abs(values).max(initial=0) <= LEAST_ID:
+    if (
+        len(values) < MIN_ROWS_FOR_IDS
+        or (values != np.floor(values)).any()
+        or np.abs(values).max(initial=0) <= LEAST_ID
+    ):
         return False
-    return len(np.unique(values)) > ALMOST_UNIQUE * len(values)
+    return len(np.unique(values)) > MIN_ID_SHARE * len(values)
 
 
 class Samples(Mapping[str, Any]):

@@ -250,7 +250,7 @@ class TableSource(BaseSource):
             with closing(self._rows_to_count(census.names)) as batches:
                 for path, batch in batches:
                     census.count(with_crosses(batch, planned.crosses), str(path))
-        census.close()
+        census.finish()
         schema = planned.complete(census, options, count_first_values(planned, samples))
         if not schema.width:
             dropped = ", ".join(quote(name) for name in types if name in schema.dropped) or "the others are empty"

@@ -1,4 +1,4 @@
-"""Counts over all rows of a table: the distinct values of categories, and the rows in which a word occurs."""
+"""Count the distinct values of categories, and the rows in which each word occurs, over all rows of a table."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_canonic
 from streamsvm.store.sources.schema import CATEGORY, HASHED, OTHER, TEXT, Column, Schema, most_frequent, shell_word
 from streamsvm.store.sources.text_features import DocumentCounts, distinct_texts, terms_of
 
-TEXT_BYTES = 40
-"""Bytes of memory per feature column of text: its count, its weight, and copies of both while they are computed."""
-MOST_CATEGORIES = 10_000
-"""The most distinct values that are counted per column."""
-ALMOST_UNIQUE = 0.9
-"""The number of distinct values per row above which a column is taken for ids of rows."""
-LEAST_ROWS = 100
-"""The least number of rows from which a column may be taken for ids."""
+BYTES_PER_TEXT_FEATURE = 40
+"""Bytes of memory per feature of a column of text: its count, its weight, and copies of both while they are computed."""
+MAX_VALUES_COUNTED = 10_000
+"""Values of a column beyond this number of distinct ones are not counted."""
+MIN_ID_SHARE = 0.9
+"""A column with more distinct values per row than this is taken for ids of rows."""
+MIN_ROWS_FOR_IDS = 100
+"""In fewer rows, no column is taken for ids."""
 
 
 @dataclass(slots=True)
 class ValueCensus:
-    """The distinct values of a column, counted until they are too many."""
+    """The distinct values of a column; counting stops when there are too many."""
 
     counts: dict[str, int] = field(default_factory=dict)
     rows: int = 0
     """The number of rows with a value."""
-    full: bool = False
+    is_full: bool = False
     """Whether there are more values than ``counts`` holds."""
     unasked: bool = False
-    """Whether the column was made a category automatically, not by an option."""
-    unique: bool = False
-    """Whether almost every row has a different value; set by ``close``."""
+    """Whether no option made the column a category: it was decided automatically."""
+    is_almost_unique: bool = False
+    """Whether almost every row has a different value; set by ``finish``."""
 
     def values(self, min_count: int) -> tuple[str, ...]:
         """Return the sorted values that at least ``min_count`` rows have, followed by ``OTHER`` if there are rarer
@@ -47,21 +47,23 @@ class ValueCensus:
 
     def describe(self) -> str:
         """Return the number of values and rows, in words."""
-        return f"{'more than ' if self.full else ''}{len(self.counts)} values in {self.rows} rows"
+        return f"{'more than ' if self.is_full else ''}{len(self.counts)} values in {self.rows} rows"
 
     def add(self, text: str, count: int) -> None:
         """Count ``count`` more rows with a value."""
-        if text not in self.counts and len(self.counts) == MOST_CATEGORIES:
-            self.unique = self.unique or (not self.full and MOST_CATEGORIES > ALMOST_UNIQUE * self.rows)
-            self.full = True
-        if text in self.counts or not self.full:
+        if text not in self.counts and len(self.counts) == MAX_VALUES_COUNTED:
+            self.is_almost_unique = self.is_almost_unique or (
+                not self.is_full and MAX_VALUES_COUNTED > MIN_ID_SHARE * self.rows
+            )
+            self.is_full = True
+        if text in self.counts or not self.is_full:
             self.counts[text] = self.counts.get(text, 0) + count
         self.rows += count
 
-    def close(self) -> None:
-        """Set ``unique`` once all rows are counted."""
-        if not self.full:
-            self.unique = self.rows >= LEAST_ROWS and len(self.counts) > ALMOST_UNIQUE * self.rows
+    def finish(self) -> None:
+        """Set ``is_almost_unique``; called when all rows are counted."""
+        if not self.is_full:
+            self.is_almost_unique = self.rows >= MIN_ROWS_FOR_IDS and len(self.counts) > MIN_ID_SHARE * self.rows
 
 
 @dataclass(slots=True)
@@ -85,10 +87,10 @@ class TableCensus:
             times = np.bincount(rows[rows >= 0], minlength=len(texts))
             self.documents[column.name] = self.documents[column.name].add(terms_of(texts, column), times)
 
-    def close(self) -> None:
-        """Set, once all rows are counted, which columns have a different value in almost every row."""
+    def finish(self) -> None:
+        """Set for each column whether almost every row has a different value; called when all rows are counted."""
         for census in self.values.values():
-            census.close()
+            census.finish()
 
 
 def note_similar_values(schema: Schema, notices: dict[str, int]) -> None:
@@ -100,7 +102,7 @@ def note_similar_values(schema: Schema, notices: dict[str, int]) -> None:
 
 
 def count_first_values(schema: Schema, samples: Mapping[str, Arrow]) -> dict[str, tuple[str, ...]]:
-    """Return the most frequent values of hashed columns in the first rows, by column; of a cross none."""
+    """Return the most frequent values of hashed columns in the first rows, by column; crosses are left out."""
     found = {}
     for column in schema.columns:
         if column.kind == HASHED and not column.parts and column.name in samples:
@@ -115,7 +117,7 @@ def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
     """Return an empty census for a schema. Raises BudgetError if the counts of its columns of text take more bytes than
     ``memory_limit``.
     """
-    needed = TEXT_BYTES * sum(c.width for c in schema.columns if c.kind == TEXT)
+    needed = BYTES_PER_TEXT_FEATURE * sum(c.width for c in schema.columns if c.kind == TEXT)
     if memory_limit is not None and needed > memory_limit:
         message = f"columns of text need about {needed >> 20}MiB for their counts, {memory_limit >> 20}MiB are left"
         more = (needed - memory_limit >> 20) + 1
@@ -136,7 +138,7 @@ def _count_values(census: ValueCensus, values: Arrow, name: str, where: str) -> 
     for text, count in zip(texts, counted.field("counts").to_pylist(), strict=True):
         if text is not None:
             census.add(text, count)
-    if census.full and not census.unasked:
-        message = f"column {quote(name)} of {where} has more than {MOST_CATEGORIES} distinct values"
+    if census.is_full and not census.unasked:
+        message = f"column {quote(name)} of {where} has more than {MAX_VALUES_COUNTED} distinct values"
         hint = f"hash it with --column {shell_word(name)}=hash, or leave it out with --drop {shell_word(name)}"
         raise DataError(message, code="E-LIMIT", hint=hint)
