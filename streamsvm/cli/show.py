@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from streamsvm.config.options import Checked
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
-    from streamsvm.jobs.apply.metrics import ModelEvaluation, RegressionEvaluation
+    from streamsvm.jobs.apply.measures import ModelEvaluation, RegressionEvaluation
     from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
     from streamsvm.jobs.apply.predict import PredictResult
     from streamsvm.jobs.common_options import EmbedJob, ExportJob, ReportJob, SynthJob
@@ -56,7 +56,7 @@ MAX_TABLE_CLASSES = 20
 
 def describe_evaluation(result: EvaluateResult) -> Iterator[str]:
     """Yield the lines of ``evaluate``."""
-    from streamsvm.jobs.apply.metrics import RegressionEvaluation
+    from streamsvm.jobs.apply.measures import RegressionEvaluation
 
     evaluation = result.evaluation
     yield f"rows               {evaluation.rows}"
@@ -99,8 +99,8 @@ def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iter
         yield f"probabilities      log loss {e.log_loss:.5f}, Brier score {e.Brier:.5f}, calibration error {e.ECE:.5f}"
     for name, figures in (("threshold", result.stated), ("best threshold", result.best)):
         if figures is not None:
-            metrics = (f"{field} {value:.5g}" for field, value in figures._asdict().items() if field != "threshold")
-            yield f"{name:<18} {figures.threshold:.9g}: {', '.join(metrics)}"
+            texts = (f"{field} {value:.5g}" for field, value in figures._asdict().items() if field != "threshold")
+            yield f"{name:<18} {figures.threshold:.9g}: {', '.join(texts)}"
     if len(e.classes) <= MAX_TABLE_CLASSES:
         yield from _class_lines(e)
         yield from _confusion_lines(e)

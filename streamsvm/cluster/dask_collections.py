@@ -35,7 +35,7 @@ from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.engine.executor import Task
 from streamsvm.engine.join_tree import tree_reduce
 from streamsvm.errors import DataError, UsageError, quote
-from streamsvm.jobs.apply.metrics import (
+from streamsvm.jobs.apply.measures import (
     Accumulator,
     accumulate,
     empty_accumulator,

@@ -5,7 +5,7 @@ read_record      reads and checks the record of a run
 page             the page of a run or a search: its sections, and where the model comes from
 comparison_page  the page that compares several runs
 fit_page         sections on certificate, memory and time
-quality_page     sections on the quality of the model: metrics, errors, probabilities, margins
+quality_page     sections on the quality of the model: measures, errors, probabilities, margins
 model_figures    sections on columns, coefficients and drift
 settings_table   settings as text
 search_page      the page of a search

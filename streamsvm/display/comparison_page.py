@@ -1,4 +1,4 @@
-"""The page that compares several runs: the best one, metrics, curves, columns that matter, training and settings.
+"""The page that compares several runs: the best one, measures, curves, columns that matter, training and settings.
 
 A run has the same color on the whole page. The best run is marked only if all runs were evaluated on the same data.
 """
@@ -35,7 +35,7 @@ MAX_COLUMNS = 12
 
 
 class ComparedMeasure(NamedTuple):
-    """A metric by which runs are compared."""
+    """A measure by which runs are compared."""
 
     name: str
     value: Callable[[RunRecord], float | None]
@@ -70,7 +70,7 @@ MEASURES = (
     ComparedMeasure("MAE", _of_numbers(lambda n: n.MAE), lambda v: f"{v:.4g}", higher_is_better=False),
     ComparedMeasure("R2", _of_numbers(lambda n: n.R2), lambda v: format_number(v, ".4f")),
 )
-"""All metrics; the first one that every run has determines the best run."""
+"""All measures; the first one that every run has determines the best run."""
 
 
 def build_comparison(runs: Sequence[RunRecord]) -> str:
@@ -96,7 +96,7 @@ def number_names(names: Sequence[str]) -> list[str]:
 
 
 def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
-    """Return the verdict: the best run with its metric, and how many runs are certified."""
+    """Return the verdict: the best run with its measure, and how many runs are certified."""
     certified = sum(run.is_certified for run in runs)
     chosen = sum(not run.is_certified and run.kept_pass is not None for run in runs)
     count = f"{certified} of {len(runs)} runs are certified to the gap that was asked for"
@@ -121,7 +121,7 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
 
 
 def find_deciding_measure(runs: Sequence[RunRecord]) -> ComparedMeasure | None:
-    """Return the metric that determines the best run; None unless all runs were evaluated on the same data."""
+    """Return the measure that determines the best run; None unless all runs were evaluated on the same data."""
     evaluations = [run.evaluated for run in runs]
     rows = {(tuple(one.data), one.rows, getattr(one, "positive", None)) for one in evaluations if one is not None}
     if len(rows) > 1 or None in evaluations:
@@ -135,7 +135,7 @@ def _find_best(values: Sequence[float], measure: ComparedMeasure) -> int:
 
 
 def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePart:
-    """Return the section with the metrics of each run; if all runs were evaluated on the same rows, the best values are outlined."""
+    """Return the section with the measures of each run; if all runs were evaluated on the same rows, the best values are outlined."""
     shown = [m for m in MEASURES if any(m.value(run) is not None for run in runs)]
     is_same = find_deciding_measure(runs) is not None
     held = any(run.best_score_on_held_out_rows() is not None for run in runs)

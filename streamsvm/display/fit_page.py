@@ -65,7 +65,7 @@ LARGE_SHIFT, LARGE_SHARE = 0.5, 0.2
 
 
 def summarize_fit(run: RunRecord) -> Markup:
-    """Return the opening of the page of a fit: a verdict on quality and certificate, tiles with metrics, and warnings."""
+    """Return the opening of the page of a fit: a verdict on quality and certificate, tiles with measures, and warnings."""
     if run.end is None:
         return _describe_unfinished(run)
     quality = judge_quality(run)

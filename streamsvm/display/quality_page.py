@@ -1,4 +1,4 @@
-"""Sections of a page on the quality of a model: metrics with those of a baseline, errors, curves, probabilities and margins.
+"""Sections of a page on the quality of a model: measures with those of a baseline, errors, curves, probabilities and margins.
 
 The baseline makes the same prediction for every row: the most frequent class, the mean of the targets, or for probabilities and rankings
 the shares of the classes among the evaluated rows. A model that is no better has learned nothing, even if its training has converged.
@@ -45,7 +45,7 @@ MIN_IMPROVEMENT = 0.01
 
 
 class MeasureRow(NamedTuple):
-    """A metric of a model on the evaluated rows, a row of the table."""
+    """A measure of a model on the evaluated rows, a row of the table."""
 
     name: str
     value: str
@@ -62,7 +62,7 @@ class Quality(NamedTuple):
     is_useful: bool | None
     """Whether the model is better than its baseline; None if it was not evaluated."""
     tiles: list[tuple[str, str, str]]
-    """The most important metrics: name, value, and value of the baseline."""
+    """The most important measures: name, value, and value of the baseline."""
 
 
 def judge_quality(run: RunRecord) -> Quality:
@@ -143,7 +143,7 @@ def _judge_held_out(run: RunRecord) -> Quality:
 
 
 def _baseline_of_held_out_rows(run: RunRecord) -> Baseline | None:
-    """Return the most frequent class of the training rows as baseline; None if the metric on held-out rows is not the error."""
+    """Return the most frequent class of the training rows as baseline; None if the measure on held-out rows is not the error."""
     if (
         run.facts is None
         or run.measure.kind != "error"
@@ -198,7 +198,7 @@ def find_baseline(e: Evaluated) -> Baseline:
 
 
 def list_measures(e: Evaluated) -> list[MeasureRow]:
-    """Return the metrics of a classifier with those of the baseline."""
+    """Return the measures of a classifier with those of the baseline."""
     base = find_baseline(e)
     entropy = -sum(share * math.log(share) for share in base.shares)
     spread = 1.0 - sum(share * share for share in base.shares)
@@ -253,7 +253,7 @@ def _harmonic_mean(a: float, b: float) -> float:
 
 
 def draw_evaluation(run: RunRecord) -> PagePart | None:
-    """Return the section on the evaluated rows: metrics, errors and curves; None without an evaluation."""
+    """Return the section on the evaluated rows: measures, errors and curves; None without an evaluation."""
     if run.number_evaluation is not None:
         return _list_regression_scores(run.number_evaluation)
     e = run.evaluation

@@ -133,14 +133,14 @@ class HeldOut(msgspec.Struct, kw_only=True):
     number: int = msgspec.field(name="pass")
     C: float
     error: float | None = None
-    """The score if the metric is the default."""
+    """The score if the measure is the default."""
     score: float | None = None
-    """The score by another metric, ``measure``."""
+    """The score by another measure, ``measure``."""
     measure: str = ""
 
     @property
     def value(self) -> float:
-        """The score, by either metric."""
+        """The score, by either measure."""
         return next((value for value in (self.score, self.error) if value is not None), math.nan)
 
 
@@ -426,9 +426,9 @@ class GridPoint(msgspec.Struct):
 
     standard_error: float
     error: float = math.nan
-    """The score if the metric is an error."""
+    """The score if the measure is an error."""
     score: float | None = None
-    """The score if the metric is another one."""
+    """The score if the measure is another one."""
     share: float = 1.0
     """The fraction of the rows that was used, in successive halving."""
     C: float | None = None
@@ -443,7 +443,7 @@ class GridPoint(msgspec.Struct):
 
     @property
     def value(self) -> float:
-        """The score, by either metric."""
+        """The score, by either measure."""
         return self.error if self.score is None else self.score
 
     @property
@@ -461,9 +461,9 @@ class Search(msgspec.Struct):
     best: GridPoint
     scores: list[GridPoint]
     measure: str = "error"
-    """The metric by which points are compared."""
+    """The measure by which points are compared."""
     in_percent: bool = True
-    """Whether the metric is a fraction, which is shown in percent."""
+    """Whether the measure is a fraction, which is shown in percent."""
     higher_is_better: bool = False
     classes: list[tuple[str, int]] = []
     """The most frequent classes with their numbers of rows; empty for regression."""
@@ -575,7 +575,7 @@ class RunRecord:
 
     @property
     def measure(self) -> Measure:
-        """The metric on held-out rows."""
+        """The measure on held-out rows."""
         named = self.settings.get("score")
         if isinstance(named, str):
             return find_measure(named)

@@ -56,7 +56,7 @@ def summarize_search(search: Search) -> Markup:
 def _find_baseline(search: Search) -> Baseline | None:
     """Return the most frequent class of the store as baseline.
 
-    None if the metric is not the error, if a single class is trained against the rest, or if the classes are unknown.
+    None if the measure is not the error, if a single class is trained against the rest, or if the classes are unknown.
     """
     if search.measure != "error" or search.settings.get("positive"):
         return None

@@ -333,7 +333,7 @@ def format_count(count: float) -> str:
 
 
 def describe_held_out(best: JsonObject) -> tuple[str, str]:
-    """Return the metric on held-out rows, and its best value with C and pass, as text."""
+    """Return the measure on held-out rows, and its best value with C and pass, as text."""
     from streamsvm.model.measures import find_measure
 
     measure = find_measure(best.get("measure"))

@@ -59,9 +59,9 @@ class ChosenThreshold:
     value: float
     """The threshold: ``classes[1]`` is predicted if f > value."""
     measure: str
-    """The name of the metric by which it was chosen."""
+    """The name of the measure by which it was chosen."""
     score: float
-    """The value of that metric at the threshold."""
+    """The value of that measure at the threshold."""
     positive: str
     """The positive class."""
     rows: str
@@ -73,7 +73,7 @@ class ChosenThreshold:
 
 
 def choose_threshold(job: FitJob, plan: Plan, counts: ScoreCounts, rows: str) -> ChosenThreshold:
-    """Return the best threshold by the metric of the job (--threshold). ``rows``: the description of the rows counted."""
+    """Return the best threshold by the measure of the job (--threshold). ``rows``: the description of the rows counted."""
     assert job.threshold is not None
     measure = parse_measure(job.threshold, "--threshold")
     best = best_threshold(measure, counts, plan.predicts.positive)

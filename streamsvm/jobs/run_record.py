@@ -10,8 +10,8 @@ bounded for any store: at most BINS parts of the store, CLASSES classes, and few
 of evenly spaced rows of four to sixteen evenly spaced chunks: 1 % of the rows read in all passes, and at most 20,000
 rows (``measure_sample``).
 
-**The results of an evaluation** are metrics and curves of bounded size: all curves are computed from the histogram of
-decision values (``metrics.Ranking``).
+**The results of an evaluation** are measures and curves of bounded size: all curves are computed from the histogram of
+decision values (``measures.Ranking``).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.input_files import read_whole
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns
-from streamsvm.jobs.apply.metrics import Accumulator, MetricAccumulator, build_curves, lower_edges
+from streamsvm.jobs.apply.measures import Accumulator, ClassAccumulator, build_curves, lower_edges
 from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins, sum_columns
 from streamsvm.jobs.column_facts import compare_columns, describe_columns, feature_names, list_largest_coefficients
 from streamsvm.jobs.fit.options import FitJob
@@ -301,12 +301,12 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
     folder = evaluation_folder(path)
     if folder is None:
         return None
-    if isinstance(accumulator, MetricAccumulator) and len(accumulator.truths) > MOST_CLASSES:
+    if isinstance(accumulator, ClassAccumulator) and len(accumulator.truths) > MOST_CLASSES:
         return None
     found = accumulator.result()._asdict()
     primals = [float(c["primal"]) for c in model.provenance.get("certificates", [])]
     record = {"rows": found.pop("rows"), "at": utc_now(), "data": list(data), "primals": primals, **found}
-    if isinstance(accumulator, MetricAccumulator):
+    if isinstance(accumulator, ClassAccumulator):
         if accumulator.probabilities.figures() is not None:
             record["reliability"] = reliability_facts(accumulator)
         if accumulator.ranking is not None:
@@ -396,7 +396,7 @@ def _list_reasons(
     return found
 
 
-def reliability_facts(accumulator: MetricAccumulator) -> JsonObject:
+def reliability_facts(accumulator: ClassAccumulator) -> JsonObject:
     """Return the reliability of the decision values read as log odds, and of the model's probabilities, as plain JSON."""
     both = {"before": accumulator.uncalibrated, "after": accumulator.probabilities}
     return {name: counts.facts() for name, counts in both.items()}

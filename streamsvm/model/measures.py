@@ -1,4 +1,4 @@
-"""Measures: the metrics of --score, computed from held-out rows, chunk by chunk.
+"""Compute the measures of --score from held-out rows, chunk by chunk.
 
 ``parse_measure`` returns the ``Measure`` of a name. ``error``, ``balanced_error``, ``f1`` and ``cost:fp=X,fn=Y`` depend
 on the predicted labels, ``auc`` and ``average_precision`` on the order of decision values, ``log_loss`` and ``brier``
@@ -59,7 +59,7 @@ Probabilities = Callable[[Float64], Float64]
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """A metric of the quality of predictions."""
+    """A measure of the quality of predictions."""
 
     name: str
     """The name as the user wrote it, such as 'auc' or 'cost:fp=1,fn=50'."""

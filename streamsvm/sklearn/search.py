@@ -104,7 +104,7 @@ SCORING = {
     "neg_log_loss": "log_loss",
     "neg_brier_score": "brier",
 }
-"""The metrics by their names in scikit-learn."""
+"""The measures by their names in scikit-learn."""
 DEFAULT_CS = (0.01, 0.1, 1.0, 10.0, 100.0)
 
 
@@ -128,7 +128,7 @@ class StreamSVCCV(StreamClassifier):
         As for ``StreamSVC``.
 
     scoring : str, optional
-        The metric by which C is chosen, as ``score`` of ``streamsvm.tune``: 'error' (default), 'balanced_error', 'f1', 'auc',
+        The measure by which C is chosen, as ``score`` of ``streamsvm.tune``: 'error' (default), 'balanced_error', 'f1', 'auc',
         'average_precision', 'cost:fp=1,fn=50', with the loss 'logistic' also 'log_loss' and 'brier'; or their names in scikit-learn: 'accuracy',
         'balanced_accuracy', 'roc_auc', 'neg_log_loss', 'neg_brier_score', 'f1_macro' (more than two classes). With two classes, the rarer
         one is the positive class.
@@ -139,7 +139,7 @@ class StreamSVCCV(StreamClassifier):
         The value of C with the best score; in a tie the smallest.
     scores_ : ndarray (cv, n_Cs)
         The score of each of ``Cs`` on each fold; greater is better. By default the accuracy, 1 - error; for balanced_error likewise
-        1 - balanced_error; for other metrics of which smaller values are better, the negative value.
+        1 - balanced_error; for other measures of which smaller values are better, the negative value.
     classes_, coef_, intercept_, gap_, primal_, dual_, n_passes_, peak_memory_, passes_, model_, n_features_in_
         Attributes of the fit to all rows with C_, as for ``StreamSVC``.
 

@@ -237,7 +237,7 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
         Calibrate probabilities on out-of-sample scores. ``predict_proba`` exists only then, or with the loss 'logistic'. Not supported with
         multi_class 'ovo'. ``calibration`` is another name.
     threshold : str, optional
-        Two classes: the metric by which the threshold of the decision value is chosen: 'f1', 'balanced_error', 'error' or
+        Two classes: the measure by which the threshold of the decision value is chosen: 'f1', 'balanced_error', 'error' or
         'cost:fp=1,fn=50', on out-of-sample scores as for ``calibrate``. For f1 and cost, the rarer class is the positive one.
         ``predict`` uses this threshold, which is ``model_.threshold``; by default 0.
     certify : 'labels' or 'full', optional

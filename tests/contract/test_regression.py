@@ -10,7 +10,7 @@ import pytest
 
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.metrics import NumberAccumulator, RegressionEvaluation
+from streamsvm.jobs.apply.measures import NumberAccumulator, RegressionEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.fit.driver import fit, fit_in_memory
 from streamsvm.jobs.fit.options import FitJob

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from sklearn import metrics as reference
 
 from streamsvm.jobs import run_record as record
-from streamsvm.jobs.apply.metrics import (
-    MetricAccumulator,
+from streamsvm.jobs.apply.measures import (
+    ClassAccumulator,
     ModelEvaluation,
     NumberAccumulator,
     Ranking,
@@ -86,7 +86,7 @@ def test_metrics_labels_are_counted_in_parts_as_one_by_one(seed: int) -> None:
     truth, said = rng.choice(names, 40).tolist(), rng.choice(CLASSES[: 2 + seed % 2], 40).tolist()
     parts = []
     for rows in np.array_split(np.arange(40), 3):
-        part = MetricAccumulator(CLASSES)
+        part = ClassAccumulator(CLASSES)
         part.truths += sorted({truth[i] for i in rows} - set(CLASSES), reverse=bool(seed % 2))
         codes = [np.array([names.index(labels[i]) for i in rows], np.int32) for names, labels in ((part.truths, truth), (CLASSES, said))]  # fmt: skip
         part.add(codes[0], codes[1], np.zeros((len(rows), 3)))
@@ -109,7 +109,7 @@ def test_metrics_parts_that_are_merged_keep_their_own_samples() -> None:
     parts = []
     for k in range(2):
         X, truth = rng.normal(size=(50, 3)).astype(np.float32), rng.integers(0, 3, 50)
-        part = MetricAccumulator(CLASSES)
+        part = ClassAccumulator(CLASSES)
         part.samples = RowSamples()
         part.samples.add(model, Dense(X), model.decision(Dense(X)), truth, 50 * k)
         parts.append(part)
@@ -127,7 +127,7 @@ def test_metrics_two_classes_are_ranked_in_parts_as_pair_by_pair(positives: int)
     truth, said = (["ab"[int(one)] for one in ones] for ones in (positive, f > 0))
     parts = []
     for rows in np.array_split(rng.permutation(30), 4):
-        part = MetricAccumulator(CLASSES[:2], threshold=0.5, positive=CLASSES[1])
+        part = ClassAccumulator(CLASSES[:2], threshold=0.5, positive=CLASSES[1])
         part.add(positive[rows].astype(np.int32), (f[rows] > 0).astype(np.int32), f[rows, None])
         parts.append(part)
     found = parts[0].merge(parts[1]).merge(parts[2].merge(parts[3]))
@@ -187,7 +187,7 @@ def test_metrics_numbers_are_summed_in_parts_as_all_at_once(shift: float) -> Non
 
 
 def accumulate(truth: np.ndarray, decision: np.ndarray, classes: tuple[str, ...], pieces: int) -> ModelEvaluation:
-    accumulator = MetricAccumulator(classes)
+    accumulator = ClassAccumulator(classes)
     binary = decision.shape[1] == 1
     predicted = (decision[:, 0] > 0).astype(np.int32) if binary else np.argmax(decision, axis=1).astype(np.int32)
     parts = (np.array_split(a, pieces) for a in (truth.astype(np.int32), predicted, decision))

@@ -13,7 +13,7 @@ from sklearn.svm import SVC, LinearSVC
 
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.metrics import ModelEvaluation
+from streamsvm.jobs.apply.measures import ModelEvaluation
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.apply.predict import predict
 from streamsvm.jobs.fit.driver import FitResult, fit

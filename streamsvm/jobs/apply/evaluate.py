@@ -1,4 +1,4 @@
-"""Compute the metrics of a model on labeled rows of a store or of files.
+"""Compute the measures of a model on labeled rows of a store or of files.
 
 Threads or the workers of a cluster count the rows of a store, by groups of chunks; rows of files are counted in order.
 Sums do not depend on the number of threads.
@@ -31,10 +31,10 @@ from streamsvm.jobs.apply.leave_one_out import (
     find_problems,
     leave_one_out_term,
 )
-from streamsvm.jobs.apply.metrics import (
+from streamsvm.jobs.apply.measures import (
     Accumulator,
+    ClassAccumulator,
     Evaluation,
-    MetricAccumulator,
     ModelEvaluation,
     ProvedCounts,
     ProvedFigures,
@@ -70,8 +70,8 @@ from streamsvm.schedule.machine import count_wanted_threads, limit_blas_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Report, silent
 
-HIDDEN_METRICS = ("AUC_error", "hinge", "squared_hinge")
-"""Metrics that are not shown in a summary."""
+HIDDEN_MEASURES = ("AUC_error", "hinge", "squared_hinge")
+"""Measures that are not shown in a summary."""
 BYTES_A_ROW = 100
 """Bytes per row of a block: decision values, codes, keys of the ranking."""
 
@@ -81,13 +81,13 @@ class EvaluateResult(JobResult):
     """The result of an evaluation."""
 
     evaluation: Evaluation
-    """The metrics."""
+    """The measures."""
     seconds: float
     """The duration in seconds."""
     stated: ThresholdFigures | None = None
-    """The metrics at the threshold given by the user (--threshold)."""
+    """The measures at the threshold given by the user (--threshold)."""
     best: ThresholdFigures | None = None
-    """The metrics at the best threshold by the given metric (--best-threshold)."""
+    """The measures at the threshold that is best by the measure of --best-threshold."""
     proved: ProvedFigures | None = None
     """What is proved of the exact optimum on these rows (--certify)."""
     leave_one_out: LeaveOneOutFigures | None = None
@@ -95,13 +95,13 @@ class EvaluateResult(JobResult):
 
     @property
     def measures(self) -> dict[str, float]:
-        """The metrics that are one number, by name: accuracy, AUC, log_loss, ...; in regression R2, MAE, RMSE, ..."""
+        """The measures that are one number, by name: accuracy, AUC, log_loss, ...; in regression R2, MAE, RMSE, ..."""
         figures = self.evaluation._asdict().items()
         return {name: value for name, value in figures if isinstance(value, int | float)}
 
     def summary(self) -> dict[str, str]:
-        """Return the metrics that are one number as short texts, the accuracy with its 95 % confidence interval."""
-        texts = {name: format_value(value) for name, value in self.measures.items() if name not in HIDDEN_METRICS}
+        """Return the measures that are one number as short texts, the accuracy with its 95 % confidence interval."""
+        texts = {name: format_value(value) for name, value in self.measures.items() if name not in HIDDEN_MEASURES}
         if isinstance(self.evaluation, ModelEvaluation) and self.evaluation.rows:
             low, high = wilson_interval(self.evaluation.accuracy, self.evaluation.rows)
             texts["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
@@ -112,7 +112,7 @@ class EvaluateResult(JobResult):
         return texts
 
     def facts(self) -> JsonObject:
-        """Return the metrics by name as plain JSON; those at thresholds are tables of their own."""
+        """Return the measures by name as plain JSON; those at thresholds are tables of their own."""
         thresholds = {"threshold": self.stated, "best_threshold": self.best}
         return {
             **self.evaluation._asdict(),
@@ -229,7 +229,7 @@ def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
 
 def _majority_class_notice(accumulator: Accumulator) -> list[str]:
     """Return a notice if the accuracy is no better than that of always predicting the most frequent class."""
-    if not isinstance(accumulator, MetricAccumulator) or not accumulator.rows:
+    if not isinstance(accumulator, ClassAccumulator) or not accumulator.rows:
         return []
     actual, right = accumulator.confusion.sum(axis=1), int(accumulator.confusion.trace())
     most = int(actual.argmax())

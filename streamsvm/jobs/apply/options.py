@@ -13,7 +13,7 @@ from streamsvm.store.sources.options import NewRowOptions
 
 STDOUT = "-"
 MEASURES = ("F1", "balanced_accuracy", "accuracy", "cost")
-"""The metrics by which --best-threshold can choose, fields of ``ThresholdFigures``."""
+"""The measures by which --best-threshold can choose, fields of ``ThresholdFigures``."""
 EQUAL_COSTS = 1.0, 1.0
 """The default costs of a false positive and of a false negative."""
 PROBABILITY = "probability"
@@ -109,7 +109,7 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     best_threshold: Annotated[
         str | None,
         Option(
-            "Two classes: also show the threshold at which this metric is best.",
+            "Two classes: also show the threshold at which this measure is best.",
             "output",
             choices=(*MEASURES, "cost:fp=X,fn=Y"),
             aliases=(("f1", "F1"), ("balanced_error", "balanced_accuracy"), ("error", "accuracy")),

@@ -195,7 +195,7 @@ class FitResult(JobResult):
     models: dict[float, Model]
     """All models, by C."""
     evaluation: EvaluateResult | None = None
-    """The metrics on held-out rows, for a fit of files with held-out rows; else None."""
+    """The measures on held-out rows, for a fit of files with held-out rows; else None."""
 
     @property
     def gap(self) -> float:

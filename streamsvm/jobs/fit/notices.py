@@ -67,13 +67,13 @@ def missing_calibration_notice(job: FitJob, models: Mapping[float, Model]) -> tu
 
 
 def threshold_notice(model: Model) -> tuple[str, ...]:
-    """Return a line with the threshold of a model, and the metric by which it was chosen."""
+    """Return a line with the threshold of a model, and the measure by which it was chosen."""
     threshold = model.provenance.get("threshold")
     if threshold is None:
         return ()
     measure = parse_measure(threshold["measure"], "--threshold")
-    metric = f"{measure.title} of {quote(threshold['positive'])}" if measure.has_positive else measure.title
-    score = f"{metric} is {measure.full_text(threshold['score'])} there, on {threshold['rows']}"
+    title = f"{measure.title} of {quote(threshold['positive'])}" if measure.has_positive else measure.title
+    score = f"{title} is {measure.full_text(threshold['score'])} there, on {threshold['rows']}"
     return (f"labels are predicted at the threshold {threshold['value']:.6g} of the decision value: {score}",)
 
 

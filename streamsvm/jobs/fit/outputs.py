@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "job.json"
 """Files in the folder of the run: the plan, the final certificates, a copy of the model, and the settings of the job."""
 EVENTS, RECORD, EVALUATION = "events.jsonl", "record.json", "evaluation.json"
-"""Files in the folder of the run for its page: the events, facts about data and model, and metrics of an evaluation."""
+"""Files in the folder of the run for its page: the events, facts about data and model, and measures of an evaluation."""
 RUN_SETTINGS: tuple[str, ...] = (
     "insecure_network",
     "resume",
@@ -282,6 +282,6 @@ def _digest_input(name: str) -> str:
 
 
 def _describe_validation(plan: Plan, training: Training) -> JsonObject | None:
-    """Return the scores on held-out rows; for regression with the name of the metric, as "error" suggests a fraction."""
+    """Return the scores on held-out rows; for regression with the name of the measure, as "error" suggests a fraction."""
     facts = validation_facts(plan, training)
     return {"measure": "RMSE"} | facts if facts is not None and plan.layout.numeric else facts

@@ -148,9 +148,9 @@ class Plan:
     enclosure: str | None = None
     """How the optimum is enclosed (--certify); None: it is not."""
     predicts: PredictionTask = TWO_CLASSES
-    """The facts about the prediction task on which metrics depend."""
+    """The facts about the prediction task on which measures depend."""
     measure: Measure = ERROR
-    """The metric for held-out rows, if there are any."""
+    """The measure for held-out rows, if there are any."""
 
     def __repr__(self) -> str:
         return f"<Plan: {', '.join(f'{name} {text}' for name, text in self.summary().items())}>"
@@ -187,12 +187,12 @@ class Plan:
 
     @property
     def positive(self) -> str | None:
-        """The positive class of a binary fit whose metric depends on it; else None."""
+        """The positive class of a binary fit whose measure depends on it; else None."""
         is_needed = self.predicts.outcomes == BINARY and self.measure.has_positive
         return self.class_names[self.predicts.positive] if is_needed else None
 
     def _score(self) -> JsonObject:
-        """Return the metric for held-out rows as plain JSON; empty for the default metric."""
+        """Return the measure for held-out rows as plain JSON; empty for the default measure."""
         if self.measure in {ERROR, RMSE}:
             return {}
         return {"score": self.measure.name} | ({} if self.positive is None else {"positive": self.positive})

@@ -334,7 +334,7 @@ def _choose_positives(job: FitJob, layout: Layout) -> tuple[list[int], tuple[str
 
 
 def describe_task(problems: Sequence[Problem], layout: Layout, positive: str | None) -> PredictionTask:
-    """Return the facts on which metrics depend. In a binary task the positive class is ``positive``, by default the
+    """Return the facts on which measures depend. In a binary task the positive class is ``positive``, by default the
     rarer class.
     """
     first = problems[0]

@@ -57,7 +57,7 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     if job.validation is None and job.patience is not None:
         raise UsageError("--patience waits for scores on held-out rows", hint="give --validation too")
     if job.validation is None and job.score is not None:
-        raise UsageError("--score is the metric for held-out rows, and there are none", hint="give --validation too")
+        raise UsageError("--score is the measure for held-out rows, and there are none", hint="give --validation too")
     if job.validation is not None and store.facts.get("map") is not None:
         raise UsageError(
             "rows of an embedding cannot be held out", hint="fit the rows it was made of, with --landmarks"
@@ -187,7 +187,7 @@ class HeldOutValidation:
         return counts.values(), counts.majority_error()
 
     def choose_thresholds(self, job: FitJob, models: Mapping[float, Model]) -> dict[float, ChosenThreshold]:
-        """Return by C the threshold with the best metric on the held-out rows, in one more pass over them."""
+        """Return by C the threshold with the best measure on the held-out rows, in one more pass over them."""
         stacked = replace(
             zero_model(self.plan),
             weights=np.concatenate([model.weights for model in models.values()]),
@@ -248,7 +248,7 @@ def make_validation(
 
 
 def count_scores(rows: RowBatches, model: Model, counts: MeasureCounts) -> MeasureCounts:
-    """Evaluate several models with the same classes on the rows in one pass, and return the counts of their metrics.
+    """Evaluate several models with the same classes on the rows in one pass, and return the counts of their measures.
 
     ``model``: the models with their weights stacked. ``counts``: empty counts, which are filled.
     """
@@ -347,7 +347,7 @@ def edge_of_C_notice(plan: Plan, training: Training) -> list[str]:
 
 
 def describe_score(measure: Measure, score: Any, plural: str = "") -> JsonObject:
-    """Return a score as plain JSON for records: an 'error' for the default metrics, else a 'score' with its metric."""
+    """Return a score as plain JSON for records: an 'error' for the default measures, else a 'score' with its measure."""
     if measure in {ERROR, RMSE}:
         return {f"error{plural}": score}
     return {"measure": measure.name, f"score{plural}": score}

@@ -1,8 +1,8 @@
-"""Compute the metrics of predictions batch by batch, in memory that does not depend on the number of rows.
+"""Compute the measures of predictions batch by batch, in memory that does not depend on the number of rows.
 
-``MetricAccumulator`` is for classification: it counts the confusion matrix, the losses and a histogram of decision values
-(``Ranking``, 4 MiB), from which the area under the ROC curve and the metrics at all thresholds are computed. Counts at a
-threshold equal to the lower edge of a bin are exact. ``NumberAccumulator`` sums the errors of a regression. The metrics
+``ClassAccumulator`` is for classification: it counts the confusion matrix, the losses and a histogram of decision values
+(``Ranking``, 4 MiB), from which the area under the ROC curve and the measures at all thresholds are computed. Counts at a
+threshold equal to the lower edge of a bin are exact. ``NumberAccumulator`` sums the errors of a regression. The measures
 by which models are selected are in ``model.measures``.
 """
 
@@ -35,7 +35,7 @@ def make_accumulator(
 ) -> Accumulator:
     """Return an empty accumulator for ``rows``, with the labels that occur in them. Raises UsageError."""
     found = empty_accumulator(model, threshold, positive)
-    if isinstance(found, MetricAccumulator):
+    if isinstance(found, ClassAccumulator):
         found.truths = rows.truths
     return found
 
@@ -53,7 +53,7 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
                     f"--positive is for two classes, and {found}", hint="leave it out: each class has its figures"
                 )
             raise UsageError(f"--positive {quote(positive)} is no class of the model", hint=found)
-        return MetricAccumulator(model.classes, threshold, positive or _positive_class_in_model(model))
+        return ClassAccumulator(model.classes, threshold, positive or _positive_class_in_model(model))
     if positive is not None:
         raise UsageError("--positive is for classes, and the model predicts numbers", hint="leave it out")
     if threshold is not None:
@@ -224,9 +224,9 @@ def wilson_interval(share: float, rows: int) -> tuple[float, float]:
 
 
 class ModelEvaluation(NamedTuple):
-    """The metrics of a classifier on some rows. Every row counts once, whatever its weight.
+    """The measures of a classifier on some rows. Every row counts once, whatever its weight.
 
-    Metrics for two classes are None for more classes.
+    Measures for two classes are None for more classes.
     """
 
     rows: int
@@ -275,7 +275,7 @@ class ModelEvaluation(NamedTuple):
     """The positive class of a binary model: that of --positive in evaluate, else that of the fit, else the rarer one."""
 
 
-class MetricAccumulator:
+class ClassAccumulator:
     """Counts the confusion matrix, the losses and the ranking of the predictions of a classifier.
 
     ``truths`` are the model's classes, followed by labels that the model does not know; rows of the latter are errors.
@@ -335,14 +335,14 @@ class MetricAccumulator:
         if self.threshold is not None:
             self._above += np.bincount(positive[known & (f > self.threshold)].astype(np.int64), minlength=2)
 
-    def merge(self, other: MetricAccumulator) -> MetricAccumulator:
+    def merge(self, other: ClassAccumulator) -> ClassAccumulator:
         """Return an accumulator of the rows of both; the inputs do not change."""
-        both = MetricAccumulator(self.classes, self.threshold, self._stated)
+        both = ClassAccumulator(self.classes, self.threshold, self._stated)
         both.count_in(self)
         both.count_in(other)
         return both
 
-    def count_in(self, other: MetricAccumulator) -> None:
+    def count_in(self, other: ClassAccumulator) -> None:
         """Count the rows of another accumulator of the same model."""
         self.truths += [name for name in other.truths if name not in self.truths]
         self.confusion = np.pad(self.confusion, ((0, len(self.truths) - len(self.confusion)), (0, 0)))
@@ -362,7 +362,7 @@ class MetricAccumulator:
     def at_thresholds(
         self, measure: str | None, costs: tuple[float, float]
     ) -> tuple[ThresholdFigures | None, ThresholdFigures | None]:
-        """Return the metrics at the stated threshold, and those at the best threshold by ``measure``; None for each that
+        """Return the measures at the stated threshold, and those at the best threshold by ``measure``; None for each that
         was not asked for.
 
         Raises UsageError for more than two classes.
@@ -380,7 +380,7 @@ class MetricAccumulator:
         return stated, None if measure is None else best_threshold(counts, measure, costs, positive)
 
     def result(self) -> ModelEvaluation:
-        """Return the metrics of all rows counted."""
+        """Return the measures of all rows counted."""
         table, rows = self.confusion, self.rows
         actual = table.sum(axis=1)
         # labels that the model does not know are never predicted: their recall and F1 are 0, and are part of the means
@@ -391,7 +391,7 @@ class MetricAccumulator:
         F1 = 2 * hits / np.maximum(actual + predicted, 1)
         binary = self.ranking is not None
         auc = self.ranking.auc() if self.ranking else None
-        probability_metrics = self.probabilities.figures()
+        probability_measures = self.probabilities.figures()
         return ModelEvaluation(
             rows=rows,
             accuracy=float(hits.sum()) / rows,
@@ -409,7 +409,7 @@ class MetricAccumulator:
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),
-            **({} if probability_metrics is None else probability_metrics._asdict()),
+            **({} if probability_measures is None else probability_metrics._asdict()),
             positive=self.classes[self.positive] if binary else None,
         )
 
@@ -460,7 +460,7 @@ def sort_keys(values: Float64) -> Int64:
 
 
 class ThresholdFigures(NamedTuple):
-    """The metrics of a binary model that predicts ``classes[1]`` for decision values above ``threshold``."""
+    """The measures of a binary model that predicts ``classes[1]`` for decision values above ``threshold``."""
 
     threshold: float
     """The threshold. ``classes[1]`` is predicted if f > threshold for a threshold given by the user, and if
@@ -511,7 +511,7 @@ def compute_figures(
 def figures_at_threshold(
     threshold: float, above: Int64, counts: Int64, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
 ) -> ThresholdFigures:
-    """Return the metrics at one threshold, from the rows above it (2,) and the histograms of the ranking (2, bins)."""
+    """Return the measures at one threshold, from the rows above it (2,) and the histograms of the ranking (2, bins)."""
     fields = compute_figures(np.array([threshold]), above[:, None], counts.sum(axis=1), costs, positive)
     return ThresholdFigures(*(float(values[0]) for values in fields))
 
@@ -519,7 +519,7 @@ def figures_at_threshold(
 def best_threshold(
     counts: Int64, measure: str, costs: tuple[float, float] = (1.0, 1.0), positive: int = 1
 ) -> ThresholdFigures:
-    """Return the metrics at the best threshold by ``measure`` (one of ``options.MEASURES``); in a tie the largest one.
+    """Return the measures at the best threshold by ``measure`` (one of ``options.MEASURES``); in a tie the largest one.
 
     ``counts`` (2, bins): the histograms of both classes, in ascending order of decision values.
     """
@@ -583,7 +583,7 @@ def lower_edges(bins: Int64, count: int) -> Float64:
 
 
 class RegressionEvaluation(NamedTuple):
-    """The metrics of a regression on some rows, in the unit of the target except for R2. Every row counts once."""
+    """The measures of a regression on some rows, in the unit of the target except for R2. Every row counts once."""
 
     rows: int
     """The number of rows."""
@@ -652,7 +652,7 @@ class NumberAccumulator:
         return None, None
 
     def result(self) -> RegressionEvaluation:
-        """Return the metrics of all rows counted."""
+        """Return the measures of all rows counted."""
         rows = max(self.rows, 1)
         R2 = 1.0 - self._squares / self._M2 if self._M2 > 0.0 else None
         MAE, RMSE = self._absolute / rows, float(np.sqrt(self._squares / rows))
@@ -668,9 +668,9 @@ class NumberAccumulator:
         self.rows = total
 
 
-Accumulator: TypeAlias = MetricAccumulator | NumberAccumulator
-"""An accumulator of the metrics of a classifier or a regression."""
+Accumulator: TypeAlias = ClassAccumulator | NumberAccumulator
+"""An accumulator of the measures of a classifier or a regression."""
 
 
 Evaluation: TypeAlias = ModelEvaluation | RegressionEvaluation
-"""The metrics of a classifier or a regression."""
+"""The measures of a classifier or a regression."""
