@@ -14,6 +14,7 @@ from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.blocks.sums import dual_sum, loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass, dual_terms
 from streamsvm.compute.passes.line_search import Line, LineSums, breakpoints_pass, segment_pass
+from streamsvm.compute.passes.newton import trial_pass
 from streamsvm.losses import (
     EpsilonInsensitive,
     Hinge,
@@ -64,6 +65,19 @@ def explicit(values: Any) -> Any:
 
 def both(compiled: Any) -> tuple[Any, Any]:
     return compiled, compiled.py_func
+
+
+@pytest.mark.parametrize("loss", [Huber(0.25), Logistic(), SquaredEpsilonInsensitive(0.2)], ids=str)
+def test_passes_trial_sums_are_the_losses_at_each_length(loss: Any, values: Any, y: Any, s: Any) -> None:
+    """No recorded trajectory shows a wrong length: it only shortens or lengthens steps that are tried."""
+    steps = np.array([0.0, 0.5, 1.0, -2.0])
+    w, step = np.random.default_rng(2).normal(size=(2, D + 1))
+    f, df = explicit(values) @ w, explicit(values) @ step
+    expected = []
+    for t in steps:
+        m = f + t * df - y if loss.numeric() else y * (f + t * df)
+        expected.append(sum(float(C) * float(c) * loss.value(v) for c, v in zip(s, m, strict=True)))
+    np.testing.assert_allclose(trial_pass(y, s, f, df, float(C), loss, steps), expected, rtol=1e-9)
 
 
 @each_loss

@@ -409,7 +409,7 @@ class ClassAccumulator:
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),
-            **({} if probability_measures is None else probability_metrics._asdict()),
+            **({} if probability_measures is None else probability_measures._asdict()),
             positive=self.classes[self.positive] if binary else None,
         )
 
