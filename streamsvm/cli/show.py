@@ -250,7 +250,9 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
     used = [str(one["columns_used"]) for one in facts["certificates"][:10] if "columns_used" in one]
     yield f"columns  {facts['columns']}" + (f", of which {', '.join(used)} have weights" if used else "")
     yield from _describe_offsets(facts)
-    if facts["expansion"]:
+    if facts["function"] == "curves":
+        yield f"curves   of {facts['expansion']['curves']} columns, {facts['expansion']['knots']} knots"
+    elif facts["expansion"]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
         values = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())
         yield f"kernel   {kernel} ({values}) on {facts['expansion']['points']} points"

@@ -43,6 +43,7 @@ from streamsvm.registry import did_you_mean, load
 GROUPS = {
     "model": "Model",
     "kernel": "Kernel",
+    "curves": "Curves",
     "solver": "Solver",
     "stopping": "Stopping",
     "reading": "Reading",

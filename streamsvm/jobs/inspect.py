@@ -19,6 +19,7 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
+from streamsvm.model.model import CURVES
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.store import open_store
@@ -111,6 +112,8 @@ def model_facts(path: Path) -> JsonObject:
         "function": model.kind,
         "expansion": None
         if model.expansion is None
+        else model.expansion.header()
+        if model.kind == CURVES
         else {**model.expansion.header(), "points": model.weights.shape[1] - 1},
         "threshold": model.provenance.get("threshold"),
         "calibration": None if model.calibration is None else model.calibration.header(),

@@ -39,7 +39,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
-from streamsvm.model.model import TARGET
+from streamsvm.model.model import KERNEL, TARGET
 from streamsvm.outputs import RUN
 from streamsvm.rows import Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
@@ -131,7 +131,7 @@ def write_record(  # noqa: PLR0917
     """
     record = {
         "store": {"path": job.store, "digest": store.digest, "classes": frequent_classes(store)},
-        "model": {"classes": list(model.classes), "points": None if model.expansion is None else _points(model)},
+        "model": {"classes": list(model.classes), "points": _points(model)},
         "loss": {"name": job.loss},
         "compile_seconds": compile_seconds,
         "warnings": list(messages[0]),
@@ -147,8 +147,9 @@ def write_record(  # noqa: PLR0917
     durable.write_file(run_folder(Path(job.model)) / RECORD, json.dumps(record).encode())
 
 
-def _points(model: Model) -> int:
-    return model.weights.shape[1] - 1
+def _points(model: Model) -> int | None:
+    """Return the number of points of a kernel model; None for other models."""
+    return None if model.kind != KERNEL else model.weights.shape[1] - 1
 
 
 def frequent_classes(store: Store) -> list[tuple[str, int]]:

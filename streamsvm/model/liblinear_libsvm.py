@@ -85,6 +85,7 @@ def write_liblinear(model: Model) -> Iterator[bytes]:
     Raises UsageError for a kernel model, for columns that are not numeric in the source, and for labels that are not
     integers.
     """
+    model.refuse_curves("LIBLINEAR")
     if model.expansion is not None:
         raise UsageError("LIBLINEAR has no kernels", hint="export it with --format libsvm")
     check_columns(model)
@@ -141,10 +142,11 @@ def write_libsvm(model: Model) -> Iterator[bytes]:
     Raises UsageError for kernels that LIBSVM does not have, for columns that are standardized or not numeric in the
     source, and for labels that are not integers.
     """
+    model.refuse_curves("LIBSVM")
     check_columns(model)
     labels = [] if model.numeric else read_whole_labels(model)
     kernel, points, weights = (
-        _linear_points(model) if model.expansion is None else _kernel_points(model, model.expansion)
+        _kernel_points(model, model.expansion) if isinstance(model.expansion, Expansion) else _linear_points(model)
     )
     rho, of_classes = (-model.intercept, [weights]) if model.numeric else _split_into_pairs(model, weights, len(labels))
     chosen = [np.flatnonzero(np.abs(coefficients).max(axis=0)) for coefficients in of_classes]

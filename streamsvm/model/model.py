@@ -1,4 +1,5 @@
-"""Models: linear functions of the stored columns, or of kernel values k(x, z_j) for landmarks or support rows z_j.
+"""Models: linear functions of the stored columns, of kernel values k(x, z_j) for landmarks or support rows z_j, or of the
+hat functions of curves.
 
 ``Explanation`` has the contribution of each column to a linear model. Reading a model file executes no code and opens
 no other file.
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
     from streamsvm.calibration.calibrators import Calibration
     from streamsvm.enclosure import Enclosures
+    from streamsvm.features.curves import Hats
     from streamsvm.features.expansion import Expansion
 
 
@@ -89,7 +91,7 @@ PROVED, OPEN, DIFFERS = 1, 0, -1
 FORMAT, VOTING_FORMAT, THRESHOLD_FORMAT = 1, 2, 3
 """Format versions of model files: usual models, one-vs-one models, and models with a threshold. A program that knows
 only lower versions refuses the file."""
-LINEAR, KERNEL = "linear", "kernel"
+LINEAR, KERNEL, CURVES = "linear", "kernel", "curves"
 TARGET = "target"
 """Name of the predicted number, used in place of class names."""
 DECISIONS = "streamsvm.jobs.apply.decision_values:compute_decision_values"
@@ -154,7 +156,8 @@ class ProvedPredictions:
 class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
 
-    phi(x) is x as it is stored (minus the offsets of columns), or the kernel values of an expansion. With one row of
+    phi(x) is x as it is stored (minus the offsets of columns), the kernel values of an expansion, or the hat functions of
+    curves, whose weights are the values of the curves at their knots. With one row of
     weights, ``classes[1]`` is predicted if f > ``threshold``, else ``classes[0]``. With several rows of weights the
     class of the largest f is predicted, or with ``pairs`` the class with the most votes. Without classes, f is the
     prediction.
@@ -176,8 +179,8 @@ class Model:
     provenance: JsonObject = field(default_factory=dict)
     """How the model was made, as plain JSON: settings, certificates, the store, and the options used to read its
     files."""
-    expansion: Expansion | None = None
-    """The points and the kernel of phi; None for a linear function."""
+    expansion: Expansion | Hats | None = None
+    """The points and the kernel of phi, or the knots of curves; None for a linear function."""
     calibration: Calibration | None = None
     """The map from decision values to probabilities; None if the model has no probabilities."""
     pairs: bool = False
@@ -216,8 +219,10 @@ class Model:
 
     @property
     def kind(self) -> str:
-        """'linear' or 'kernel'."""
-        return LINEAR if self.expansion is None else KERNEL
+        """'linear', 'kernel' or 'curves'."""
+        if self.expansion is None:
+            return LINEAR
+        return CURVES if "curves" in self.expansion.header() else KERNEL
 
     @property
     def numeric(self) -> bool:
@@ -261,8 +266,13 @@ class Model:
     @property
     def coef(self) -> Float64:
         """The weights of the columns in their original units, (problems, columns) float64. Raises UsageError for a
-        kernel model.
+        kernel model and for curves.
         """
+        if self.kind == CURVES:
+            raise UsageError(
+                "a model of curves has no weights of columns",
+                hint="model.weights has the values of curves at their knots",
+            )
         if self.expansion is not None:
             raise UsageError(
                 "a kernel model has no weights of columns", hint="model.weights has the weights of its points"
@@ -280,7 +290,7 @@ class Model:
     @property
     def intercept(self) -> Float64:
         """The constant term of each problem, (problems,) float64. For linear models it belongs to columns in their
-        original units, for kernel models to kernel values.
+        original units, for kernel models to kernel values, for curves to the values of curves.
         """
         if self.expansion is not None:
             return self.weights[:, -1]
@@ -517,6 +527,14 @@ class Model:
             hint = "fit with --multi-class ovr, or export to libsvm, which supports one-vs-one models"
             raise UsageError("this format cannot represent the votes of a one-vs-one model", hint=hint)
 
+    def refuse_curves(self, target: str) -> None:
+        """Raise UsageError for a model of curves, which cannot be written for ``target``."""
+        if self.kind == CURVES:
+            raise UsageError(
+                f"a model of curves cannot be exported to {target}",
+                hint="keep the model as it is, or fit without --curves",
+            )
+
     @with_python_wording
     def save(self, path: Path) -> None:
         """Write the model to a file, completely or not at all. Raises StorageError, UsageError for a URL."""
@@ -677,7 +695,7 @@ def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Mo
     kind, pairs = header.get("kind"), header.get("pairs") is True
     threshold = header.get("threshold", 0.0)
     wanted = VOTING_FORMAT if pairs else THRESHOLD_FORMAT if threshold else FORMAT
-    if header.get("format") != wanted or kind not in (LINEAR, KERNEL):
+    if header.get("format") != wanted or kind not in {LINEAR, KERNEL, CURVES}:
         raise DataError(
             f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} to {THRESHOLD_FORMAT})",
             code="E-VERSION",
@@ -745,16 +763,23 @@ def _read_enclosures(path: Path, header: JsonObject, tensors: dict[str, Array], 
         raise _refuse_content(path) from error
 
 
-def _read_expansion(path: Path, header: JsonObject, tensors: dict[str, Array], points: int) -> Expansion:
+def _read_expansion(path: Path, header: JsonObject, tensors: dict[str, Array], features: int) -> Expansion | Hats:
+    from streamsvm.features.curves import decode_hats
     from streamsvm.features.expansion import decode_expansion
 
     try:
-        expansion = decode_expansion(header["expansion"], tensors)
-    except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        if header["kind"] == CURVES:
+            hats = decode_hats(header["expansion"], tensors)
+            found: Expansion | Hats = hats
+            count = hats.features
+        else:
+            found = decode_expansion(header["expansion"], tensors)
+            count = row_count(found.points)
+    except (StreamSVMError, KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError) as error:
         raise _refuse_content(path) from error
-    if row_count(expansion.points) != points:
+    if count != features:
         raise _refuse_content(path)
-    return expansion
+    return found
 
 
 def _refuse(path: Path, why: str) -> DataError:

@@ -82,6 +82,7 @@ SolverName: TypeAlias = Literal[
 SamplingName: TypeAlias = Literal["auto", "uniform", "leverage", "kmeans++", "greedy"]
 FillingName: TypeAlias = Literal["error", "mean", "zero", "indicator"]
 CertifyName: TypeAlias = Literal["none", "labels", "full"]
+SmoothName: TypeAlias = Literal["d2", "d1", "none"]
 CalibrationName: TypeAlias = Literal["none", "sigmoid", "isotonic", "temperature"]
 MultiClassName: TypeAlias = Literal["ovr", "ovo", "crammer_singer", "softmax"]
 Kind = TypeVar("Kind", bound=type)

@@ -60,6 +60,7 @@ MAX_SECONDS = 1e12
 def convert_model(model: Model) -> Any:
     """Return a fitted estimator with the decision function of a model minus its threshold (``Model.to_sklearn``)."""
     model.check_one_each()
+    model.refuse_curves("scikit-learn")
     calibrator = None if model.calibration is None else model.calibration.calibrator
     logistic = (
         isinstance(calibrator, PlattSigmoid)
@@ -81,7 +82,7 @@ def convert_model(model: Model) -> Any:
     if table is not None and "schema" in (model.provenance.get("encoding") or {}):
         columns, order = make_columns(table, dense=model.expansion is not None)
         first_steps = [("columns", columns)]
-    if model.expansion is None:
+    if not isinstance(model.expansion, Expansion):
         last = _make_linear(model, model.coef[:, order], logistic=logistic)
         return Pipeline([*first_steps, ("linear", last)]) if first_steps else last
     expansion = model.expansion

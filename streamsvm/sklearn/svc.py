@@ -29,6 +29,7 @@ from streamsvm.sklearn.base import (
     LossName,
     MultiClassName,
     ProvesAnswers,
+    SmoothName,
     StreamEstimator,
     class_weights,
     encode_classes,
@@ -240,6 +241,13 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
         Two classes: the measure by which the threshold of the decision value is chosen: 'f1', 'balanced_error', 'error' or
         'cost:fp=1,fn=50', on out-of-sample scores as for ``calibrate``. For f1 and cost, the rarer class is the positive one.
         ``predict`` uses this threshold, which is ``model_.threshold``; by default 0.
+    curves : bool, default False
+        Fit a piecewise-linear curve for each column in place of a weight; columns of 0 and 1 keep their weights. The loss 'logistic' suits it
+        best.
+    knots : int, optional
+        Largest number of knots of a curve; by default 64.
+    smooth : 'd2', 'd1' or 'none', optional
+        Penalty of curves: mostly of changes of the slope (the default), of the slope, or of the values at the knots, which suits every solver.
     certify : 'labels' or 'full', optional
         Keep what proves answers: ``predict(X, certify=True)`` says which labels the exact optimum predicts, too, and ``decision_interval`` where its decision
         values lie. 'labels' costs no reading, 'full' three, for far narrower intervals. Linear models alone; a loss with a kink, as 'hinge', has wide ones.
@@ -301,6 +309,9 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
     calibrate: CalibrationName | None = None
     calibration: CalibrationName | None = own(default=None, synonym_of="calibrate")
     threshold: str | None = None
+    curves: bool = False
+    knots: int | None = None
+    smooth: SmoothName | None = None
     certify: CertifyName | None = None
     multi_class: MultiClassName = own(default=OVR)
     decision_function_shape: Literal["ovr", "ovo"] = own(default=OVR)

@@ -17,7 +17,16 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
 from streamsvm.rows import Float64
-from streamsvm.sklearn.base import CertifyName, ProvesAnswers, RegressionLossName, estimator, keep_fit, label_model, own
+from streamsvm.sklearn.base import (
+    CertifyName,
+    ProvesAnswers,
+    RegressionLossName,
+    SmoothName,
+    estimator,
+    keep_fit,
+    label_model,
+    own,
+)
 from streamsvm.sklearn.rows import (
     StreamRows,
     check_rows,
@@ -53,6 +62,8 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
     l1_ball : float, optional
         With the loss 'squared', the lasso: minimize C ||Xw - y||^2 subject to ||w||_1 <= l1_ball, without 1/2 ||w||^2, by a Frank-Wolfe
         method. Only linear models.
+    curves, knots, smooth
+        As for ``StreamSVC``.
     certify : 'labels' or 'full', optional
         Keep what encloses the exact optimum: ``decision_interval`` says between which numbers its predictions lie. Linear models alone.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
@@ -80,6 +91,9 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
     loss_options: Mapping[str, float] | None = own(default=None)
     l1: float | None = None
     l1_ball: float | None = None
+    curves: bool = False
+    knots: int | None = None
+    smooth: SmoothName | None = None
     certify: CertifyName | None = None
 
     def _job(self, chosen: ValuesByName) -> FitJob:

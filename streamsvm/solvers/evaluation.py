@@ -15,6 +15,7 @@ import numpy as np
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.blocks.operators import LazyRows
 from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum, two_sum
 from streamsvm.compute.passes.certificate import RowLoss
@@ -178,7 +179,9 @@ class DualSums:
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Add a block with its dual variables (n,)."""
         signed = alpha * problem.kind.signs(block.y)
-        if isinstance(block.X, operators.Factored):
+        if isinstance(block.X, Curved):
+            _add_precisely(self.v, self.low, operators.adjoint(block.X, signed, problem.columns))
+        elif isinstance(block.X, operators.Factored):
             self.v += operators.adjoint(block.X, signed, problem.columns)
         else:
             add_rows_precisely(block.X, signed, self.v, self.low)
@@ -205,19 +208,27 @@ def evaluate_block(
     """Return the decision values X w (n,) and the four sums of a block, and add X' slopes to v, a vector and its
     compensation term.
 
-    Blocks of low-rank factors are evaluated by ``operators``. Rows without computed features require w = 0, and nothing
+    Blocks of low-rank factors and of curves are evaluated by ``operators``. Rows without computed features require w = 0, and nothing
     is added to v.
     """
     X, cost = block.X, RowLoss(problem.C, problem.loss, smooth)
-    if isinstance(X, operators.Factored | LazyRows):
+    if isinstance(X, operators.Factored | LazyRows | Curved):
         f = np.zeros(len(block.y)) if isinstance(X, LazyRows) else operators.margins(X, w)
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
         if isinstance(X, operators.Factored):
             v[0][:] += operators.adjoint(X, slopes, problem.columns)
+        elif isinstance(X, Curved):
+            _add_precisely(*v, operators.adjoint(X, slopes, problem.columns))
         return f, sums
     f = np.empty(len(block.y))
     return f, look_pass(block.labeled, w, cost, f, *v)
+
+
+def _add_precisely(v: Float64, low: Float64, term: Float64) -> None:
+    """Add ``term`` to v + low, where low is the accumulated rounding error of v. Changes both."""
+    v[:], error = two_sum(v, term)
+    low += error
 
 
 def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:

@@ -15,10 +15,11 @@ from numpy.typing import NDArray
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.blocks.operators import form_rows
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.errors import DataError
-from streamsvm.rows import Float32, Float64, Int64, Rows, Targets
+from streamsvm.rows import Float32, Float64, Int64, Targets
 from streamsvm.types import Block
 from streamsvm.types.state import Smallest, Total, merge_states
 
@@ -69,7 +70,8 @@ class Gatherer:
         order = np.argsort(row, kind="stable")
         blocks = [part.X for part in parts]
         del parts
-        X: Rows = form_rows(blocks, order)
+        X = form_rows(blocks, order)
+        assert not isinstance(X, Curved)  # ``estimate_work`` of solvers that gather rows is None
         return GatheredRows(X, y[order], s[order], row[order])
 
 

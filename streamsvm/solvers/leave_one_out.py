@@ -36,11 +36,11 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import Factored, Operand, square_projections
+from streamsvm.compute.blocks.operators import Factored, square_projections
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import round_corners
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Rows, Targets
 from streamsvm.solvers.cholesky import solve_lower, solve_lower_transposed
 from streamsvm.types import Problem
 from streamsvm.types.problem import has_box
@@ -64,7 +64,7 @@ LEAST_RANDOM = 0.5
 class SeenRows(NamedTuple):
     """Rows of a block with their targets and weights in one problem."""
 
-    X: Operand
+    X: Rows | Factored
     """The features."""
     y: Targets
     """(n,) float32, +1 or -1."""
@@ -169,7 +169,7 @@ class LeaveOneOut:
         scores[active] -= rows.y[active] * u * a[active] * g / (1.0 + (r - u) * b * g)
         return scores
 
-    def _leverages(self, X: Operand, chosen: Int64) -> Float64:
+    def _leverages(self, X: Rows | Factored, chosen: Int64) -> Float64:
         """Return the h_i of the chosen rows."""
         h = np.empty(len(chosen))
         if isinstance(X, CSR):

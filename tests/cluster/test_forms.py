@@ -20,6 +20,7 @@ from tests.forms import CLASSES, FORMS, NUMBERS, SEVERAL, stored
 
 MORE: dict[str, dict[str, Any]] = {
     "logistic": {"options": {"sample": 500}},
+    "curves": {"options": {"sample": 500}},
     "tube": {"solver": "dcd", "max_passes": 8},
 }
 """What some forms are asked for beside: paths that such few rows do not take by themselves."""

@@ -180,7 +180,7 @@ def test_form_rows_has_the_rows_of_all_parts_in_this_order(
 ) -> None:
     monkeypatch.setattr(operators, "TILE", 8)
     parts, features = parts_of(kind, dtype)
-    found = form_rows(parts, ORDERS[order])
+    found: Any = form_rows(parts, ORDERS[order])
     assert found.bias == 0.5
     assert parts == [], "they are used up"
     assert found[0].dtype == dtype

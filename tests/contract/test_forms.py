@@ -28,11 +28,13 @@ ROWS = 300
 KERNELS = tuple(name for name, (_, settings) in FORMS.items() if "kernel" in settings)
 ONE_CLASS = tuple(name for name, (_, settings) in FORMS.items() if "one_class" in settings)
 OF_NUMBERS = tuple(name for name, (kind, _) in FORMS.items() if kind == NUMBERS)
+CURVES = tuple(name for name, (_, settings) in FORMS.items() if "curves" in settings)
 PAIRS = tuple(name for name, (_, settings) in FORMS.items() if settings.get("multi_class") == "ovo")
 BY_NU = tuple(name for name in FORMS if name.startswith("nu"))
 REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
-    "tune": [(PAIRS, "does not support one-vs-one models")],
+    "tune": [(CURVES, "has no parameter 'curves'"), (PAIRS, "does not support one-vs-one models")],
     "calibrate": [
+        (CURVES, "cannot be combined with curves=True"),
         (ONE_CLASS, "cannot be calibrated as probabilities"),
         (OF_NUMBERS, "for classes, and the store holds numbers"),
         (PAIRS, "votes of pairs of classes are not probabilities"),
@@ -43,13 +45,18 @@ REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (KERNELS, "could choose among after each pass"),
     ],
     "dual": [
+        (CURVES, "cannot be combined with curves=True"),
         (ONE_CLASS, "computed from the model alone"),
         (BY_NU, "computed from the model alone"),
         (("elastic net", "elastic net of numbers"), "recomputed from the model"),
         (("on the simplex", "l1 ball"), "has no dual variables to write"),
     ],
-    "liblinear": [(KERNELS, "has no kernels"), (PAIRS, "votes of a one-vs-one model")],
-    "libsvm": [],
+    "liblinear": [
+        (CURVES, "a model of curves cannot be exported"),
+        (KERNELS, "has no kernels"),
+        (PAIRS, "votes of a one-vs-one model"),
+    ],
+    "libsvm": [(CURVES, "a model of curves cannot be exported")],
     "estimator": [(("one class, margin",), "has no parameter 'C'")],
 }
 """By face: forms that it refuses, and what it says."""

@@ -12,6 +12,7 @@ import pytest
 import streamsvm as sv
 from streamsvm.errors import MissingError, StreamSVMError, UsageError
 
+CURVES: dict[str, Any] = {"curves": True}
 KERNEL: dict[str, Any] = {"kernel": "rbf", "landmarks": 5}
 PAIRS: dict[str, Any] = {"multi_class": "ovo"}
 TOGETHER: dict[str, Any] = {"multi_class": "crammer_singer", "loss": "hinge"}
@@ -60,6 +61,23 @@ FITS: list[tuple[str, dict[str, Any], str]] = [
     ("two", HELD_OUT | KERNEL, "linear fits only"),
     ("two", HELD_OUT | {"solver": "dcd", "dual": "a.npy"}, "'dual'"),
     ("two", {"validation": "README.md"}, "README.md does not exist"),
+    # curves
+    ("two", CURVES | {"kernel": "rbf"}, "'kernel' cannot be combined with curves=True"),
+    ("two", CURVES | {"landmarks": 5}, "'landmarks' cannot be combined with curves=True"),
+    ("two", CURVES | {"l1": 1.0}, "'l1' cannot be combined with curves=True"),
+    ("two", CURVES | {"nu": 0.1, "loss": "hinge"}, "'nu' cannot be combined with curves=True"),
+    ("two", CURVES | ONE, "cannot be combined with curves=True"),
+    ("two", CURVES | {"warm_start": "m"}, "'warm_start' cannot be combined with curves=True"),
+    ("two", CURVES | {"dual": "a.npy"}, "'dual' cannot be combined with curves=True"),
+    ("two", CURVES | {"certify": "labels"}, "'certify' cannot be combined with curves=True"),
+    ("two", CURVES | {"calibrate": "sigmoid"}, "'calibrate' cannot be combined with curves=True"),
+    ("two", CURVES | {"threshold": "f1"}, "'threshold' cannot be combined with curves=True"),
+    ("two", CURVES | {"solver": "dcd", "loss": "squared_hinge"}, "one by one"),
+    ("two", CURVES | {"knots": 3}, "'knots' cannot be 3"),
+    ("two", CURVES | {"smooth": "d3"}, "'smooth'"),
+    ("two", {"knots": 8}, "'knots' is for curves"),
+    ("two", {"smooth": "d1"}, "'smooth' is for curves"),
+    ("three", CURVES | TOGETHER, "cannot be combined with curves=True"),
     # one class
     ("two", ONE | {"C": 1.0}, "both nu and C"),
     ("two", ONE | HELD_OUT, "one-class fits do not use labels, so that held-out rows have"),

@@ -1,5 +1,5 @@
-"""Products with the rows of a block in every format: dense, CSR, factored kernel features, and rows whose features are
-not computed yet.
+"""Products with the rows of a block in every format: dense, CSR, factored kernel features, rows of curves, and rows
+whose features are not computed yet.
 
 With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
@@ -11,7 +11,8 @@ With rows x_i (n), each extended by its constant feature, and p = columns + 1:
 
 A Nystrom block is a factored pair, x_i = W' k_i. The product K W is formed only in ``gram``, for the rows with a > 0,
 and in ``form_rows``, which joins rows of several blocks in one matrix. ``LazyRows`` hold raw rows from which kernel
-values can be computed. Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are
+values can be computed. A block of ``Curved`` rows is a factored pair too, x_i = B' h_i, in which h_i is sparse and B
+block-diagonal; its rows stay a pair. Margins and adjoints are float64 sums of float32 entries (float64 entries if kernel features are
 float64). Gram matrices are sums, in float64 and in a fixed order, of products of tiles of rows in the dtype of the
 entries, so that the result depends only on the block. Idle threads compute strips of rows of margins, pieces of a sum,
 and tiles of a Gram matrix.
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute import freed_memory, threading
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.blocks.sums import two_sum
 from streamsvm.compute.compiled import compiled
@@ -170,7 +172,7 @@ def stack_lazy_rows(parts: Sequence[LazyRows]) -> LazyRows:
 
 def arrays_of(X: Any) -> list[Array]:
     """Return the arrays that hold rows in memory, whatever their format."""
-    record: Dense | CSR | Any = X.rows if isinstance(X, LazyRows) else X
+    record: Dense | CSR | Any = X.rows if isinstance(X, LazyRows | Curved) else X
     return [array for array in record if isinstance(array, np.ndarray)]
 
 
@@ -188,7 +190,7 @@ class Factored(NamedTuple):
     """The same rows without kernel values, if it is better to compute the kernel values again than to keep them."""
 
 
-Operand: TypeAlias = Rows | Factored
+Operand: TypeAlias = Rows | Factored | Curved
 Kept: TypeAlias = Operand | LazyRows
 """Rows that are kept until their features are computed."""
 
@@ -199,6 +201,8 @@ def shape(X: Kept, columns: int) -> tuple[int, int]:
         return row_count(X.rows), X.projection.shape[1] + 1
     if isinstance(X, Factored):
         return len(X.kernel_values), X.projection.shape[1] + 1
+    if isinstance(X, Curved):
+        return row_count(X.rows), columns + 1
     return row_count(X), (X.values.shape[1] if isinstance(X, Dense) else columns) + 1
 
 
@@ -208,6 +212,8 @@ def entry_type(X: Kept) -> np.dtype[Any]:
         return X.points.columns.dtype
     if isinstance(X, Factored):
         return X.kernel_values.dtype
+    if isinstance(X, Curved):
+        return X.rows.data.dtype
     return X.values.dtype if isinstance(X, Dense) else X.data.dtype
 
 
@@ -223,6 +229,8 @@ def margins(X: Operand, w: Float64) -> Float64:
     W = np.ascontiguousarray(np.atleast_2d(w.T))
     if isinstance(X, Factored):
         W, X = lift_weights(X.projection, X.bias, W), Dense(X.kernel_values, 1.0)
+    elif isinstance(X, Curved):
+        W, X = X.basis.lift(W), X.rows
     rows, count = X, row_count(X)
     values = np.empty((count, len(W)))
 
@@ -235,8 +243,8 @@ def margins(X: Operand, w: Float64) -> Float64:
 
 
 def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
-    """Return X' a: (p,) for a (n,), (p, q) for a (n, q). For dense and CSR rows it is as accurate as a sum in twice the
-    precision.
+    """Return X' a: (p,) for a (n,), (p, q) for a (n, q). For dense and CSR rows, and for H' a of curves, it is as accurate
+    as a sum in twice the precision.
     """
     A = np.ascontiguousarray(np.atleast_2d(a.T), np.float64)
     if isinstance(X, Factored):
@@ -245,6 +253,8 @@ def adjoint(X: Operand, a: Float64, columns: int) -> Float64:
         out = np.zeros((len(A), X.projection.shape[1] + 1))
         add_rows(Dense(X.projection, 0.0), np.ascontiguousarray(sums[:, :-1]), out)
         out[:, -1] = sums[:, -1]
+    elif isinstance(X, Curved):
+        out = X.basis.adjoint(_sum_in_pieces(X.rows, A, columns + 1))
     else:
         out = _sum_in_pieces(X, A, shape(X, columns)[1])
     return out.T if a.ndim == 2 else out[0]
@@ -281,6 +291,8 @@ def _sum_in_pieces(X: Rows, A: Float64, components: int) -> Float64:
 def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
     """Return X' diag(a) X, (p, p)."""
     _, p = shape(X, columns)
+    if isinstance(X, Curved):
+        return X.basis.congruent(gram(X.rows, a, columns))
     total = np.zeros((p, p))
     if isinstance(X, CSR):
         sparse_gram(X.data, X.indices, X.indptr, X.bias, a, total)
@@ -322,6 +334,8 @@ def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     if isinstance(X, Factored):
         origin = None if X.origin is None else X.origin.where(chosen)
         return Factored(X.kernel_values[chosen], X.projection, X.bias, origin)
+    if isinstance(X, Curved):
+        return X.with_rows(row_where(X.rows, chosen))
     return row_where(X, chosen)
 
 
@@ -339,6 +353,8 @@ def copy_operand(X: Operand) -> Operand:
     """Return a copy of all rows. The projection of a factored pair is shared, not copied."""
     if isinstance(X, Factored):
         return Factored(X.kernel_values.copy(), X.projection, X.bias)
+    if isinstance(X, Curved):
+        return X.with_rows(copy_rows(X.rows))
     return copy_rows(X)
 
 
@@ -350,6 +366,8 @@ def stack(parts: Sequence[Kept]) -> Kept:
     if isinstance(first, Factored):
         values = [part.kernel_values for part in parts if isinstance(part, Factored)]
         return Factored(np.concatenate(values), first.projection, first.bias)
+    if isinstance(first, Curved):
+        return first.with_rows(row_stack([part.rows for part in parts if isinstance(part, Curved)]))
     return row_stack([part for part in parts if isinstance(part, Dense | CSR)])
 
 
@@ -417,14 +435,21 @@ def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Fl
         out[last, last] += a[i] * bias * bias
 
 
-def form_rows(parts: list[Kept], order: Int64) -> Rows:
-    """Return the features of the rows of all parts, in the order ``order`` (n,).
+def form_rows(parts: list[Kept], order: Int64) -> Rows | Curved:
+    """Return the features of the rows of all parts, in the order ``order`` (n,). Rows of curves stay pairs.
 
     ``parts`` is emptied, and each part is freed after its use, so that there are never two copies of all rows. The
     product K W is computed tile by tile on several threads. The blocks alone determine the tiles, so that the features
     do not depend on which threads were idle.
     """
     first = parts[0]
+    if isinstance(first, Curved):
+        basis = first.basis
+        parts[:] = [part.rows for part in parts if isinstance(part, Curved)]
+        del first
+        rows = form_rows(parts, order)
+        assert isinstance(rows, CSR)
+        return Curved(rows, basis)
     if isinstance(first, CSR):
         joined = _join_sparse(parts)
         return joined if np.array_equal(order, np.arange(len(order))) else take_rows(joined, order)
@@ -513,9 +538,10 @@ def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
 
     If all columns are chosen, return X itself. ``columns``: the number of columns of X.
     """
-    if isinstance(X, Factored):
+    if isinstance(X, Factored | Curved):
         raise DefectError(
-            "columns of kernel features are not chosen from", hint="this is a defect of streamsvm: report it"
+            "columns of kernel features and curves are not chosen from",
+            hint="this is a defect of streamsvm: report it",
         )
     if len(chosen) == columns:
         return X
@@ -535,8 +561,10 @@ def sign_rows(X: Operand, y: Targets, columns: int, constant: float) -> Dense | 
     If the constant feature of X is not 0, it becomes an ordinary column after all ``columns``. ``constant``: the
     constant feature of the result.
     """
-    if isinstance(X, Factored):
-        raise DefectError("kernel features have no sign of their own", hint="this is a defect of streamsvm: report it")
+    if isinstance(X, Factored | Curved):
+        raise DefectError(
+            "kernel features and curves have no sign of their own", hint="this is a defect of streamsvm: report it"
+        )
     has_constant = X.bias != 0.0
     if isinstance(X, Dense):
         values = np.empty((len(y), columns + has_constant), np.float32)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.compute.blocks.curves import Curved, curve_squares
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.passes.certificate import RowLoss, row_terms
@@ -103,8 +104,10 @@ def trial_pass(
     return values
 
 
-def squares(X: Rows, a: Float64, columns: int) -> Float64:
+def squares(X: Rows | Curved, a: Float64, columns: int) -> Float64:
     """Return sum_i a_i x_ij^2 for every column j (p,), the constant feature included."""
+    if isinstance(X, Curved):
+        return curve_squares(X, a, columns)
     out = np.zeros(columns + 1)
     if isinstance(X, CSR):
         _sparse_squares(X.data, X.indices, X.indptr, a, out)

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.random import MIX1, STEP, mix
@@ -61,10 +62,16 @@ def keys_pass(scores: Float64, start: int, salt: int, keys: Float64) -> None:
         keys[i] = u / scores[i] if scores[i] > 0.0 else np.inf
 
 
-def leverages(X: Rows, scale: Float64, floor: float) -> Float64:
+def leverages(X: Rows | Curved, scale: Float64, floor: float) -> Float64:
     """Return min(1, sum_j x_ij^2 scale_j) + floor (n,), an estimate of the leverage of each row; ``scale`` (p,) is 1 /
     sum_i x_ij^2.
+
+    Curves are left out: their penalty ties the values at rare knots to those beside them.
     """
+    if isinstance(X, Curved):
+        scale = scale.copy()
+        scale[: X.basis.starts[-1]] = 0.0
+        X = X.rows
     out = np.full(row_count(X), floor)
     if isinstance(X, Dense):
         _dense_leverages(X.values, X.bias, scale, out)

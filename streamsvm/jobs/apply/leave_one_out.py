@@ -24,7 +24,7 @@ from streamsvm.engine.evaluation import ProblemBlock, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.model import Model
-from streamsvm.model.model import possible_classes
+from streamsvm.model.model import CURVES, KERNEL, possible_classes
 from streamsvm.rows import Float64
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
@@ -136,7 +136,8 @@ def find_problems(model: Model, data: tuple[str, ...]) -> TrainedProblems:
     }
     job = msgspec.convert({**settings, **changed, "validation": None, "landmark_file": None}, FitJob, strict=False)
     reasons = {
-        "a kernel": model.expansion is not None or store.facts.get("map") is not None,
+        "curves": model.kind == CURVES,
+        "a kernel": model.kind == KERNEL or store.facts.get("map") is not None,
         "one class": bool(job.one_class),
         "nu": job.nu is not None,
         "l1": job.l1 is not None or job.l1_ball is not None,

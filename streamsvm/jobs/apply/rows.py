@@ -24,6 +24,7 @@ from streamsvm.enclosure import TILE_BYTES
 from streamsvm.engine.executor import RESULTS_AHEAD_PER_THREAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
+from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.input_files import is_folder
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
@@ -238,6 +239,9 @@ def model_terms(model: Model, threads: int = 1) -> list[Term]:
             terms.append(Term("enclosures", nbytes, "what proves answers, and rows in float64"))
         return terms
     nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
+    if isinstance(model.expansion, Hats):
+        rows = Term("rows of hats", threads * model.expansion.part_bytes, "a part of a block")
+        return [Term("model", nbytes, "knots and weights"), rows]
     return [
         Term("model", nbytes, "points and weights"),
         Term("kernel values", threads * WORKING_BYTES, "of a tile of rows"),

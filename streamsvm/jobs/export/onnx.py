@@ -76,6 +76,7 @@ def write_onnx(model: Model) -> Iterator[bytes]:
     graph cannot compute, such as hashed text.
     """
     model.check_one_each()
+    model.refuse_curves("ONNX")
     try:
         from onnx import checker, helper
     except ModuleNotFoundError as error:
@@ -355,7 +356,7 @@ def _add_clock(graph: GraphBuilder, name: str) -> Clock:
 
 def _add_decision(model: Model, graph: GraphBuilder, rows: str) -> str:
     """Add the decision values (n, k) of stored rows."""
-    if model.expansion is not None:
+    if isinstance(model.expansion, Expansion):
         rows = _add_kernel_values(model.expansion, graph, rows)
     product = graph.add("MatMul", rows, graph.constant(model.weights[:, :-1].T))
     return graph.add("Add", product, graph.constant(model.weights[:, -1]))

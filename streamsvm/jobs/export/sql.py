@@ -58,6 +58,7 @@ def write_sql(model: Model) -> Iterator[bytes]:
     text.
     """
     model.check_one_each()
+    model.refuse_curves("SQL")
     table = raw_table(model)
     if model.expansion is not None:
         raise UsageError(

@@ -5,6 +5,9 @@ two roundings from the stored ones, to which the saved weights apply. If this ca
 tolerance, one more pass over the stored rows computes in float64 P of the saved weights, and D of the dual variables
 given by the loss derivatives there.
 
+**Curves**: the entries of hat functions in float32, and the basis B in float64, define the problem, so that the bound is that
+of a linear fit, with a few roundings more for the products with B.
+
 **Kernel features** are float32, and if the landmarks' kernel matrix has a small eigenvalue, their rounding errors are
 large: the features of the solver differ from those of the saved model, f(x) = sum_j b_j k(x, z_j). So one more pass
 over the rows computes in float64 P of the saved model, and D of the loss derivatives there. The regularizer is ||w||^2
@@ -46,6 +49,7 @@ from streamsvm.engine.block_visitor import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, measure_margin_changes
 from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
 from streamsvm.errors import DataError, DefectError, UsageError
+from streamsvm.features.curves import Curves
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.enclose import enclose, uses_matrices
 from streamsvm.jobs.fit.options import FULL
@@ -488,13 +492,19 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eval
     reads_all = plan.enclosure == FULL and uses_matrices(plan.problems[0])  # which is an evaluation in float64, too
     if plan.enclosure is not None and isinstance(plan.features, Standardized) and not reads_all:
         return evaluate_scaled(plan, training, raw, plan.features, row_weights(plan, seen))
-    sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
+    curves = plan.features if isinstance(plan.features, Curves) else None
+    if curves is None:
+        sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
+    else:
+        sizes = curves.component_sizes(seen.statistics())
+        scaled = np.zeros_like(sizes)
+    roundings = len(sizes) + 2 + (0 if curves is None else curves.terms)
     known, coarse, bounds = row_weights(plan, seen), [], []
     for run in training.runs:
         certificate, weights = certificate_of(run), weights_of_rows(run, known)
         w = unit_of(run) * reach_of_weights(weights_of(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
-        off, scaling = (len(w) + 2) * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
+        off, scaling = roundings * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
         terms = sum_of_terms(run, abs(certificate.primal), w, weights)
         primal_error = rounding_of_primal(run.problem, terms, off + scaling, weights)
         distance = 2.0 * run.problem.kind.entries * math.sqrt(max(certificate.primal - certificate.dual, 0.0))
@@ -546,7 +556,8 @@ def _updates(plan: Plan, training: Training) -> int:
     if isinstance(plan.solver, LBFGS):
         return 3 * (sum_terms(plan.layout) + plan.problems[0].kind.classes)
     if plan.solver.has_dual_witness:
-        return 3 * two_sum_terms(plan.layout.rows)
+        of_curves = plan.features.terms if isinstance(plan.features, Curves) else 0
+        return 3 * two_sum_terms(plan.layout.rows) + of_curves
     from streamsvm.solvers.dcd import DualAscent
 
     sweeps = plan.solver.sweeps if isinstance(plan.solver, DualAscent) else 0

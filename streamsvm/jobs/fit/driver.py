@@ -683,7 +683,7 @@ def tighten_tolerance(plan: Plan) -> Plan:
     Newton's method gets one for smooth losses only: with a kink no last step is exact.
     """
     layout, first = plan.layout, plan.problems[0]
-    rows, weights = layout.rows, layout.columns + 1
+    rows, weights = layout.rows, (layout.columns if plan.curves is None else first.columns) + 1
     if plan.request is not None:
         return plan
     tolerance = plan.tolerance

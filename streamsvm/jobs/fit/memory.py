@@ -12,6 +12,7 @@ from streamsvm.engine.partition import pass_groups
 from streamsvm.input_files import is_folder
 from streamsvm.jobs.calibrate import calibration_terms
 from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
+from streamsvm.jobs.fit.curves import CurveRequest
 from streamsvm.jobs.fit.enclose import enclosure_terms
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import describe_task, warm_start_terms
@@ -24,15 +25,21 @@ from streamsvm.types import AnySolver, Cost, Layout, Problem, Store, Term
 
 
 def plan_memory(
-    job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None = None
+    job: FitJob,
+    store: Store,
+    solver: AnySolver,
+    problems: list[Problem],
+    request: NystromRequest | CurveRequest | None = None,
 ) -> MemoryPlan:
-    """Return the memory of the job with the current number of threads, term by term.
+    """Return the memory of the job with the current number of threads, term by term. ``request``: the features that are
+    computed from stored rows; None: the solver sees the stored rows.
 
     Per-row state and the cache of blocks are planned in memory only if the total stays within the limit.
     """
     layout, count = store.layout, threading.threads()
     seen = layout if request is None else request.layout_of_features(layout)
-    costs = [solver.cost(problem, seen) for problem in problems]
+    cost = request.cost if isinstance(request, CurveRequest) else _cost_of_solver
+    costs = [cost(solver, problem, seen) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, seen, readers) + enclosure_terms(job, problems, readers)
@@ -50,7 +57,9 @@ def plan_memory(
     if part and (groups := len(pass_groups(layout))) > 1:
         parts = readers + groups.bit_length()
         terms.append(Term("parts of a pass", parts * part, f"{parts} x {mib(part)}: at work, and waiting to be joined"))
-    if request is not None:
+    if isinstance(request, CurveRequest):
+        terms += request.terms(layout, solver_bytes, readers)
+    elif request is not None:
         terms += embedding_terms(request, layout, solver_bytes, readers)
     if job.standardize or job.kernel != "linear":
         terms.append(Term("column statistics", 48 * layout.columns, "to standardize or center"))
@@ -64,6 +73,10 @@ def plan_memory(
     terms += [cache] if cache and cached else []
     retain = layout.bytes_per_pass <= budget.page_cache_bytes(limit)
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
+
+
+def _cost_of_solver(solver: AnySolver, problem: Problem, seen: Layout) -> Cost:
+    return solver.cost(problem, seen)
 
 
 def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
@@ -112,7 +125,11 @@ def count_readers(job: FitJob, solver: AnySolver, layout: Layout, count: int) ->
 
 
 def fit_to_memory(
-    job: FitJob, store: Store, solver: AnySolver, problems: list[Problem], request: NystromRequest | None
+    job: FitJob,
+    store: Store,
+    solver: AnySolver,
+    problems: list[Problem],
+    request: NystromRequest | CurveRequest | None,
 ) -> tuple[AnySolver, MemoryPlan]:
     """Return the solver adapted to the memory limit, and its memory: first with fewer threads, then with less data in
     memory, then with fewer problems in the same passes. The result exceeds the limit if the smallest settings do not fit.

@@ -154,6 +154,8 @@ def _explain_stall(job: FitJob) -> tuple[str, str]:
     if job.validation is not None:
         why = "the weights are those of the pass with the best score on the rows held out"
         return why, "leave out --validation for those of the last pass"
+    if job.curves:
+        return "the solver stalled", "a loss without a kink, or --smooth none, with which every --solver can be used"
     return "the solver stalled", _suggest_solver(job) + ("" if job.standardize else ", or --standardize")
 
 
@@ -175,7 +177,7 @@ def _exceeds_max_support(job: FitJob, worst: Certificate) -> bool:
 
 def scale_notice(job: FitJob, store: Store) -> list[str]:
     """Return a line with the columns of the largest and the smallest scale, if the scales differ by a large factor."""
-    if job.standardize or store.facts.get("map") is not None:
+    if job.standardize or job.curves or store.facts.get("map") is not None:
         return []
     scales = _column_scales(store)
     known = np.flatnonzero((scales > 0.0) & np.isfinite(scales))
@@ -200,7 +202,7 @@ def _column_scales(store: Store) -> Float64:
 
 def describe_unscaled_columns(job: FitJob, store: Store) -> list[str]:
     """Return a line with the columns that --standardize leaves unscaled, if there are any."""
-    if not job.standardize:
+    if not job.standardize or job.curves:
         return []
     unscaled = np.flatnonzero(beyond_scaling(store.statistics(), store.layout.rows))
     if not len(unscaled):
@@ -294,6 +296,7 @@ def _find_ineffective_options(job: FitJob, plan: Plan) -> dict[str, tuple[str, .
         "no cluster is named": job.cluster is None and ("insecure_network",),
         "the bias of this solver is free, and not regularized": free_bias and ("bias",),
         "there is no time limit": job.time_limit == float("inf") and ("at_limit",),
+        "curves have a scale of their own": plan.curves is not None and ("standardize",),
         "columns are not standardized": not job.standardize and ("standardize_all",),
         "the store has its own layout": not in_place and ("features_key", "labels_key"),
     }

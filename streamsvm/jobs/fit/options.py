@@ -13,9 +13,11 @@ from streamsvm.errors import UsageError
 from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
     COST,
+    CRAMMER_SINGER,
     OVO,
     PAGE,
     SHARE,
+    SOFTMAX,
     TIME,
     ClusterOptions,
     Dtype,
@@ -42,6 +44,8 @@ from streamsvm.jobs.ingest.options import (
     job_on_store,
 )
 
+SMOOTHING = ("d2", "d1", "none")
+"""The penalties of curves (``features.curves``), repeated here so that help does not have to import numpy."""
 NO_ENCLOSURE, LABELS, FULL = "none", "labels", "full"
 """What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, or one by all rows."""
 NO_CALIBRATION = "none"
@@ -110,12 +114,62 @@ NU_REFUSES = {
 }
 """Options that nu-SVM fits do not support, with the reason."""
 
+CURVES_REFUSE = {
+    "landmarks": "curves are functions of single columns, kernel features of whole rows",
+    "landmark_file": "curves are functions of single columns, kernel features of whole rows",
+    "max_support": "there are no support vectors",
+    "l1": "it selects weights of columns, not values at knots",
+    "l1_ball": "it selects weights of columns, not values at knots",
+    "nu": "nu-SVM fits are linear in the columns",
+    "one_class": "one-class fits are linear in the columns",
+    "warm_start": "the weights of a model belong to its own knots",
+    "dual": "dual variables are checked against stored columns",
+    "certify": "intervals are computed for functions that are linear in the columns",
+    "calibrate": "the logistic loss, the default with --curves, has probabilities without it",
+    "standardize_all": "curves have a scale of their own",
+}
+"""Options that fits of curves do not support, with the reason."""
+
 PAIRS_REFUSE = {
     "calibrate": "the votes of pairs of classes are not probabilities",
     "threshold": "labels are predicted by votes of pairs of classes",
     "warm_start": "one-vs-one fits cannot be warm-started",
 }
 """Options that one-vs-one fits do not support, with the reason."""
+
+
+@option_group
+class CurveOptions(Checked):
+    """Curves of numeric columns in place of weights."""
+
+    # None if not given: then the settings are not recorded
+    curves: Annotated[
+        bool | None,
+        Option(
+            "Fit a piecewise-linear curve for each numeric column in place of a weight; columns made from categories and text keep "
+            "their weights. The knots are found in one more reading.",
+            "curves",
+        ),
+    ] = None
+    knots: Annotated[
+        int | None,
+        Option(
+            "Largest number of knots of a curve: half of them quantiles, the other half evenly spaced.",
+            "curves",
+            bounds=Bounds(least=4, most=1024),
+            default="64",
+        ),
+    ] = None
+    smooth: Annotated[
+        str | None,
+        Option(
+            "Penalty of curves: mostly of changes of the slope (d2), of the slope (d1), or of the values at the knots (none), which "
+            "depends on the number of knots but suits every solver.",
+            "curves",
+            choices=SMOOTHING,
+            default="d2",
+        ),
+    ] = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +180,7 @@ class FitJob(
     ReadingOptions,
     SolverOptions,
     LandmarkOptions,
+    CurveOptions,
     ModelOptions,
     OneClassOptions,
     NuOptions,
@@ -298,6 +353,7 @@ class FitJob(
         if self.certify == NO_ENCLOSURE:
             object.__setattr__(self, "certify", None)
         self._check_one_class()
+        self._check_curves()
         check_score(self.score)
         check_score(self.threshold, "--threshold")
         if self.multi_class == OVO:
@@ -323,6 +379,23 @@ class FitJob(
         if self.nu is not None and (self.C is not None or self.lambda_ is not None):
             raise UsageError("both nu and C are given", hint="for one-class fits, nu replaces C")
         self._check_refused(ONE_CLASS_REFUSES, "--one-class")
+
+    def _check_curves(self) -> None:
+        if not self.curves:
+            for option, value in {"--knots": self.knots, "--smooth": self.smooth}.items():
+                if value is not None:
+                    raise UsageError(f"{option} is for curves, and there are none", hint="--curves, or leave it out")
+            return
+        self._check_refused(CURVES_REFUSE, "--curves")
+        if self.kernel != "linear":
+            why = "--kernel cannot be combined with --curves: a kernel is a function of whole rows"
+            raise UsageError(why, hint="leave one of them out")
+        if self.multi_class in {CRAMMER_SINGER, SOFTMAX}:
+            hint = "--multi-class ovr or ovo, or leave out --curves"
+            raise UsageError(f"--multi-class {self.multi_class} cannot be combined with --curves", hint=hint)
+        if self.threshold is not None and self.validation is None:
+            why = "--threshold cannot be combined with --curves, unless it is chosen on the rows of --validation"
+            raise UsageError(why, hint="--validation 0.1, or leave one of them out")
 
     def _check_refused(self, refused: Mapping[str, str], beside: str) -> None:
         """Raise UsageError for an option in ``refused`` (with the reason) that cannot be combined with ``beside``."""

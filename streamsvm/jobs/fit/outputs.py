@@ -263,6 +263,9 @@ def describe_settings(job: FitJob) -> JsonObject:
     plain = {name: value for name, value in plain_settings(job).items() if name not in excluded}
     if job.certify is None:  # models without it have the bytes that they had before there was one
         del plain["certify"]
+    if not job.curves:
+        for name in ("curves", "knots", "smooth"):
+            del plain[name]
     return plain | {name: _digest_input(plain[name]) for name in FILE_SETTINGS if isinstance(plain[name], str)}
 
 

@@ -38,6 +38,7 @@ from streamsvm.jobs.embed.plan import (
     undo_column_offsets,
     wants_landmarks,
 )
+from streamsvm.jobs.fit.curves import CurveRequest, check_solver_for_curves, make_curves, request_curves
 from streamsvm.jobs.fit.enclose import check_enclosure
 from streamsvm.jobs.fit.memory import fit_to_memory, max_landmarks, suggest_smaller_chunks
 from streamsvm.jobs.fit.options import FitJob
@@ -89,6 +90,7 @@ from streamsvm.types import (
 from streamsvm.types.problem import BINARY
 
 if TYPE_CHECKING:
+    from streamsvm.features.curves import Curves
     from streamsvm.features.nystrom import Embedded, Nystrom
 
 
@@ -135,6 +137,9 @@ class Plan:
     """Alternatives to more memory, worded as the end of an error message."""
     request: NystromRequest | None = None
     """The kernel features to build before training; their number is an upper bound of the problems' columns."""
+    curves: CurveRequest | None = None
+    """The curves whose knots are chosen before training; the numbers of components and entries of the problems are then
+    upper bounds."""
     embedding: StorageChoice | None = None
     """Where kernel features are stored, and why; None without kernel features."""
     derived_limit: int | None = None
@@ -226,6 +231,7 @@ class Plan:
             "row_state": "memory" if self.memory.resident else "file beside the run",
             "blocks": "kept in memory" if self.memory.cached else "read in every pass",
             "features": None if self.request is None else self.request.describe(),
+            **({} if self.curves is None else {"curves": self.curves.describe()}),
             **self._why_sampling(),
             **self._score(),
             "embedding": None if self.embedding is None else self.embedding.facts(),
@@ -307,6 +313,7 @@ def _with_automatic_solver(job: FitJob, store: Store) -> Plan:
     """
     plan = _with_automatic_sampling(job, store)
     may_replace = job.solver == "auto" and plan.solver_name == "newton" and plan.problems[0].regularizer.is_squared_norm
+    may_replace = may_replace and plan.curves is None
     if plan.request is not None:
         may_replace = may_replace and plan.request.landmarks > MANY_LANDMARKS
     short_of_rows = plan.request is None and is_short_of_rows(store.layout, plan.solver.memory_settings())
@@ -323,8 +330,10 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     """
     layout, job = store.layout, replace(job, embedding=ON_THE_FLY) if exact else job
     problems, names = build_problems(job, layout)
+    curves, problems = request_curves(job, store, problems)
     solver_name, why = choose_solver(job, layout, problems[0])
     solver = build_solver(job, solver_name, problems[0])
+    check_solver_for_curves(solver, solver_name, problems[0], curves)
     features = choose_features(job, store)
     request = request_features(job, store, features, bias_value(job))
     check_enclosure(job, store, solver, problems[0])
@@ -359,7 +368,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if job.threshold is not None:
         choose_threshold_measure(job.threshold, predicts)
     preferred = solver
-    solver, memory = fit_to_memory(job, store, preferred, problems, request)
+    solver, memory = fit_to_memory(job, store, preferred, problems, curves if request is None else request)
     if solver != preferred:
         why += (
             f"; memory is short: {', '.join(f'{k} {v}' for k, v in solver.memory_settings().items() if v is not None)}"
@@ -369,7 +378,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     if solver.exact_kernel and not solver.max_support:
         remedy += ", or a model with fewer support rows, --max-support 1000"
     return Plan(
-        problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, embedding,
+        problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, curves, embedding,
         writes_dual=job.dual is not None, enclosure=job.certify, predicts=predicts, measure=measure,
     )  # fmt: skip
 
@@ -404,7 +413,9 @@ def _may_need_exact_features(job: FitJob, request: NystromRequest | None) -> boo
 
 
 def choose_features(job: FitJob, store: Store) -> Raw | Standardized:
-    """Return the scaling of stored columns, by which the solver or the kernel sees the rows."""
+    """Return the scaling of stored columns, by which the solver or the kernel sees the rows; curves see them as stored."""
+    if job.curves:
+        return Raw(bias_value(job))
     about_origin = bool(job.one_class) and job.kernel == "linear"
     scaling = choose_scaling(
         store,
@@ -444,12 +455,14 @@ class _Build:
 def make_features(  # noqa: PLR0917
     job: FitJob, store: Store, plan: Plan, run: Path, report: Report, executor: Executor | None = None
 ) -> tuple[Store, Plan]:
-    """Return the store that the solver reads, and the plan with the map to kernel features.
+    """Return the store that the solver reads, and the plan with the map to kernel features or to curves.
 
     The embedding is written into the folder ``run`` if the plan stores it on disk. Without kernel features both
     are returned unchanged; of a store that is itself an embedding, the plan gets the map stored in it.
     """
     request = plan.request
+    if plan.curves is not None:
+        return store, with_map(plan, make_curves(plan.curves, store, report, job.prefetch))
     if request is None:
         return _with_stored_map(job, store, plan)
     from streamsvm.features.nystrom import Embedded
@@ -468,7 +481,7 @@ def make_features(  # noqa: PLR0917
     return store, with_map(plan, make_map(request, store, report, job.prefetch))
 
 
-def with_map(plan: Plan, features: Nystrom | Embedded) -> Plan:
+def with_map(plan: Plan, features: Nystrom | Embedded | Curves) -> Plan:
     """Return the plan with the map ``features``, which is now built; its problems get the columns of the map."""
     problems = [replace(problem, columns=features.columns) for problem in plan.problems]
     return replace(plan, features=features, problems=problems)

@@ -443,7 +443,7 @@ def _check_start(model: Model, path: str, store: Store, names: tuple[str, ...]) 
 
     if model.kind != LINEAR or store.facts.get("map") is not None:
         raise UsageError(
-            f"{path} or the store has kernel features: only a linear fit of stored columns can start from a model",
+            f"{path} or the store has kernel features or curves: only a linear fit of stored columns can start from a model",
             hint="leave out --warm-start",
         )
     if model.columns != store.layout.columns:

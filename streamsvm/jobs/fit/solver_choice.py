@@ -11,6 +11,7 @@
   and if the memory has no room for second order on a sample.
 - **Many classes** (MANY_CLASSES), each against the rest, of dense rows and a loss without kinks: L-BFGS, whose passes are
   products with the weights of all classes, and whose memory grows with classes times columns only (``solvers.lbfgs``).
+- **Curves**: second order.
 - **Kernel features**: second order if its matrix is small compared with the data, else dual coordinate descent.
 - **Exact kernels**: decomposition. ``blended`` is chosen only for a gap on the simplex (``epsilon``), or without a free
   bias. For a small relative gap decomposition is far faster with the squared hinge, too, because its pairs of rows leave
@@ -59,6 +60,8 @@ def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, s
     """Return the name of the solver and the reason for it. ``problem``: any problem of the fit, in stored columns."""
     if job.solver != "auto":
         return job.solver, "asked for"
+    if job.curves:
+        return "newton", "curves: few passes, second order"
     has_exact_kernel = wants_exact_kernel(job)
     if problem.kind.classes and not has_exact_kernel:
         return _choose_for_all_classes(job, layout, problem)

@@ -125,8 +125,8 @@ STORE_OR_FILES = Option(
     metavar="STORE|FILE",
 )
 MISSING_IN_FILES = replace(MISSING, default="indicator in tables, error in other files")
-LOSS_OF_TARGET = replace(LOSS, default="squared_hinge; squared for regression")
-STANDARDIZED_FILES = replace(STANDARDIZE, default="yes for tables in files, no for stores")
+LOSS_OF_TARGET = replace(LOSS, default="squared_hinge; logistic with --curves; squared for regression")
+STANDARDIZED_FILES = replace(STANDARDIZE, default="yes for tables in files, no for stores and with --curves")
 BAD_LINES_OF_FILES = replace(ON_BAD_LINE, default="skip in tables, error in other files")
 
 
@@ -219,14 +219,16 @@ def job_on_store(kind: type[Job], job: Checked, store: Path | str, *, table: boo
     fields: type = kind
     values = field_values(job, (field.name for field in options_of(fields)))
     if values["standardize"] is None:
-        values["standardize"] = table
+        values["standardize"] = table and not values.get("curves")
     if values["report"] == NO_PAGE:
         values["report"] = None
-    return kind(**{**values, "loss": choose_loss(values["loss"], store), "store": str(store)})
+    return kind(
+        **{**values, "loss": choose_loss(values["loss"], store, curves=bool(values.get("curves"))), "store": str(store)}
+    )
 
 
-def choose_loss(stated: str | None, store: Path | str) -> str:
-    """Return the loss of a job: ``stated``, or the default loss for classes or for regression."""
+def choose_loss(stated: str | None, store: Path | str, *, curves: bool) -> str:
+    """Return the loss of a job: ``stated``, or the default loss for classes, for curves of classes, or for regression."""
     if stated is not None:
         return stated
     from streamsvm.store import open_store
@@ -235,7 +237,7 @@ def choose_loss(stated: str | None, store: Path | str) -> str:
         numeric = open_store(Path(store)).layout.numeric
     except StreamSVMError:  # the job itself will raise it
         numeric = False
-    return "squared" if numeric else "squared_hinge"
+    return "squared" if numeric else "logistic" if curves else "squared_hinge"
 
 
 def are_files(name: str, more: Sequence[str]) -> bool:

@@ -14,6 +14,8 @@ method:
   (``solvers.newton.interior_point_in_memory``).
 - Losses whose conjugate is not quadratic (the logistic loss) have curvature everywhere and no kink: Newton's method
   alone.
+- Rows of curves (``compute.blocks.curves``) are used only through products: Newton's method, and an interior-point
+  method for the hinge.
 
 Only the preconditioner scales columns: the regularizer stays ||w||^2 in the given columns. D is evaluated in float64 on
 all rows, at feasible dual variables. It is a lower bound whatever rounding errors led to these dual variables.
@@ -44,6 +46,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm.class_tags import saved_as
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.interior_point import Interior, value_pass
 from streamsvm.compute.passes.newton import slopes_pass, trial_pass
@@ -59,7 +62,7 @@ from streamsvm.solvers.newton.dual_and_proximal_descent import (
     ProximalState,
     lengths_differ,
 )
-from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
+from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner, make_preconditioner
 from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.solvers.newton.row_products import NO_DUAL_POINT, DualValue, MemoryRows, OuterTerms, find_rare_columns
 from streamsvm.types import Loss, Problem
@@ -75,7 +78,7 @@ SHORT_STEP, MAX_SHORT_STEPS, MAX_STEPS = 0.3, 2, 40
 """Newton's method stops after two steps with a length below 0.3 (consecutive ones if mu shrinks), or after 40 steps."""
 PATIENT_SHORT_STEPS, PATIENT_STEPS = 40, 200
 """These limits if the matrix has all columns, so that a step costs little more than an evaluation, or if the conjugate
-is not quadratic, so that no interior-point method can follow."""
+is not quadratic, so that no interior-point method can follow. Curves have these limits, too."""
 RARE_LENGTHS = (1.0, 0.4, 0.16)
 """Step lengths that are tried with subsequent minimization over the rare columns. If all fail, an exact line search
 without it follows."""
@@ -128,6 +131,7 @@ class NewtonSteps:
     def has_too_many_steps(self) -> bool:
         """Whether a limit on the number of steps, or of short steps, is reached."""
         is_patient = self._preconditioner.whole or not has_interior_point(self._state.problem.loss)
+        is_patient = is_patient or isinstance(self._rows.X, Curved)
         short, steps = (PATIENT_SHORT_STEPS, PATIENT_STEPS) if is_patient else (MAX_SHORT_STEPS, MAX_STEPS)
         return self._state.short_steps >= short or self._state.steps >= steps
 
@@ -324,7 +328,7 @@ class AllRows:
         """Iterate until the gap is small enough, or the work limit of one in-memory step is reached."""
         self.advances += 1
         rows = MemoryRows(self.sample, self.problem, deadline, self.outer)
-        preconditioner = ArrowPreconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
+        preconditioner = make_preconditioner(rows.X, self.problem.columns, rows.outer.diagonal)
         if self.interior_point is None and self._prefers_dual_cd(rows, preconditioner):
             CoordinateDescent(self, rows).run()
             self.w = self.best
@@ -351,7 +355,8 @@ class AllRows:
         """Make Newton steps or rounds of coordinate descent, unless the interior-point method has started."""
         loss = self.problem.loss
         is_smooth, is_unbounded = loss.smooth() or self.mu > 0.0, not (has_box(loss) and has_interior_point(loss))
-        if self.interior_point is None and is_smooth and (preconditioner.whole or is_unbounded):
+        by_newton = preconditioner.whole or is_unbounded or isinstance(rows.X, Curved)
+        if self.interior_point is None and is_smooth and by_newton:
             if not self.steps:
                 self._warm_up(rows, deadline)
             NewtonSteps(self, rows, preconditioner).run()
@@ -397,7 +402,7 @@ class AllRows:
             part = AllRows(coarse, few, self.w, self.w, mu=self.mu)
             in_memory = MemoryRows(few, coarse, deadline)
             ones = in_memory.outer.diagonal
-            NewtonSteps(part, in_memory, ArrowPreconditioner(few.X, problem.columns, ones)).run()
+            NewtonSteps(part, in_memory, make_preconditioner(few.X, problem.columns, ones)).run()
             self.w = part.best
             if self.mu:
                 self.mu = max(part.mu, WARMUP_MU * threshold(problem.loss))

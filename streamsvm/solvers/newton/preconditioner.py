@@ -1,7 +1,8 @@
 """A preconditioner for the Hessian I + X' diag(h) X for changing h (``ArrowPreconditioner``).
 
 It factorizes the block of the densest columns (``BlockMatrix``) and uses the diagonal for all others. If all columns
-are in the block, it solves with the Hessian itself.
+are in the block, it solves with the Hessian itself. Of rows of curves with too many components for that, it factorizes
+the block of each curve (``CurvePreconditioner``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.columns import column_counts
+from streamsvm.compute.blocks.curves import Curved, curve_gram, curve_grams
 from streamsvm.compute.passes.newton import squares
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.compute.passes.rows_in_memory import sparse_block
@@ -81,7 +83,7 @@ class BlockMatrix:
     The draws are hashes of row numbers, so the result is a function of the rows and the sequence of h.
     """
 
-    def __init__(self, X: Rows, columns: int, chosen: Int64) -> None:
+    def __init__(self, X: Rows | Curved, columns: int, chosen: Int64) -> None:
         self._X, self._columns, self._chosen = X, columns, chosen
         self._place = np.full(columns + 1, -1, np.int32)
         self._place[chosen] = np.arange(len(chosen))
@@ -164,6 +166,8 @@ class BlockMatrix:
         """Return sum_i h_i z_i z_i' (k, k), z_i being the chosen columns of x_i, for h_i of either sign."""
         if isinstance(self._X, CSR):
             return self._sparse_sum(self._X, h)
+        if isinstance(self._X, Curved):  # whose preconditioner has all components or no block
+            return operators.gram(self._X, h, self._columns)
         total = self._dense_sum(np.maximum(h, 0.0))
         if (h < 0.0).any():
             total -= self._dense_sum(np.maximum(-h, 0.0))
@@ -216,7 +220,7 @@ class ArrowPreconditioner:
     steps.
     """
 
-    def __init__(self, X: Rows, columns: int, outer: Float64) -> None:
+    def __init__(self, X: Rows | Curved, columns: int, outer: Float64) -> None:
         self._X, self._columns, self._outer = X, columns, outer
         self.chosen = densest_columns(X, columns)
         """The components of the block, rising."""
@@ -282,12 +286,63 @@ class ArrowPreconditioner:
         return self._scale * self._solve(self._scale * residual[self.chosen])
 
 
-def densest_columns(X: Rows, columns: int) -> Int64:
+class CurvePreconditioner(ArrowPreconditioner):
+    """A preconditioner for rows of many curves: the block of each curve, B_j' T_j B_j with T_j tridiagonal, and the
+    diagonal of all other components.
+
+    It takes one pass and sum_j K_j^3 operations. The blocks leave out that columns depend on each other.
+    """
+
+    def __init__(self, X: Curved, columns: int, outer: Float64) -> None:
+        self._rows, self._columns, self._outer = X, columns, outer
+        self.chosen = np.array([columns])
+        self._diagonal = np.ones(columns + 1)
+        self._solvers: list[tuple[slice, Callable[[Float64], Float64]]] = []
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    def has_all_entries(self) -> bool:
+        return False
+
+    @property
+    def exact(self) -> bool:
+        return False
+
+    def update(self, h: Float64, *, estimated: bool = False) -> None:
+        diagonal, beside = curve_grams(self._rows, h, self._columns)
+        self._diagonal, self._solvers = self._outer + diagonal, []
+        for part, B in self._rows.basis.blocks():
+            block = B.T @ curve_gram(B, diagonal[part], beside[part])
+            block[np.diag_indices_from(block)] += self._outer[part]
+            self._solvers.append((part, factorize(block)))
+
+    def __call__(self, residual: Float64) -> Float64:
+        result = residual / self._diagonal
+        for part, solve in self._solvers:
+            result[part] = solve(residual[part])
+        return result
+
+    def block_step(self, residual: Float64) -> Float64:
+        step = np.zeros_like(residual)
+        step[self.chosen] = (residual / self._diagonal)[self.chosen]
+        return step
+
+
+def make_preconditioner(X: Rows | Curved, columns: int, outer: Float64) -> ArrowPreconditioner:
+    """Return the preconditioner of G + X' diag(h) X for rows of this kind; ``outer`` (p,) is the diagonal of G."""
+    if isinstance(X, Curved) and columns + 1 > max_explicit_components(dense=False):
+        return CurvePreconditioner(X, columns, outer)
+    return ArrowPreconditioner(X, columns, outer)
+
+
+def densest_columns(X: Rows | Curved, columns: int) -> Int64:
     """Return the columns of the block, rising, the constant included: those in the most rows, or of dense rows those
     with the largest sums of squares.
     """
     size = block_size(columns, count_entries(X), dense=isinstance(X, Dense))
-    if size > columns:
+    if size > columns or isinstance(X, Curved):
         return np.arange(columns + 1)
     if isinstance(X, CSR):
         weight = column_counts(X, columns).astype(np.float64)
@@ -296,8 +351,10 @@ def densest_columns(X: Rows, columns: int) -> Int64:
     return np.append(np.sort(np.argsort(-weight, kind="stable")[: size - 1]), columns)
 
 
-def count_entries(X: Rows) -> int:
+def count_entries(X: Rows | Curved) -> int:
     """Return the number of stored entries."""
+    if isinstance(X, Curved):
+        return len(X.rows.data)
     return len(X.data) if isinstance(X, CSR) else X.values.size
 
 

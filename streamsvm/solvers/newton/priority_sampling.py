@@ -19,9 +19,10 @@ from numpy.typing import NDArray
 from streamsvm.aliases import RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.blocks.operators import arrays_of, form_rows
 from streamsvm.compute.passes.priority_sampling import keys_pass
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets, row_where
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets
 from streamsvm.solvers.newton.preconditioner import max_explicit_components
 from streamsvm.types import Block, Problem
 from streamsvm.types.state import Smallest, Total, merge_states
@@ -120,7 +121,7 @@ class Sample(NamedTuple):
     """Sampled rows, in the order of their global row numbers."""
 
     X: Any
-    """The rows, dense or CSR. Kernel features of low-rank blocks are formed for them after the pass."""
+    """The rows, dense, CSR or of curves. Kernel features of low-rank blocks are formed for them after the pass."""
     y: Targets
     """(n,) +1 or -1, or numbers."""
     s: Float32 | Float64
@@ -153,7 +154,9 @@ class Sample(NamedTuple):
     def select(self, chosen: NDArray[np.bool_]) -> Sample:
         """Return the chosen rows, without their offset."""
         y, s, probability = self.y[chosen], self.s[chosen], self.probability[chosen]
-        return Sample(row_where(self.X, chosen), y, s, probability, self.f[chosen], self.row[chosen], complete=False)
+        return Sample(
+            operators.where(self.X, chosen), y, s, probability, self.f[chosen], self.row[chosen], complete=False
+        )
 
 
 @saved_as("newton.sample_part")
@@ -239,7 +242,7 @@ class PrioritySampler:
         """Return the sample in the order of row numbers, and release the candidates; None if there is no row."""
         if not self.sort():
             return None
-        if len(self.parts) > 1 or not isinstance(self.parts[0].X, Dense | CSR):
+        if len(self.parts) > 1 or not isinstance(self.parts[0].X, Dense | CSR | Curved):
             _join([self])
         X, y, s, _, scores, f, row = self.parts.pop()
         complete = bool(self.threshold == np.inf)

@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
+from streamsvm.compute.blocks.curves import Curved
 from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
 from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sweep, columns_of, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
@@ -109,7 +110,8 @@ class MemoryRows:
         s = sample.s if sample.complete and not np.array_equal(weights, sample.s) else weights
         self._labeled, self._box = Labeled(sample.X, sample.y, s), Box(problem.C, problem.loss)
         self.count = len(sample.y)
-        self.entries = len(self.X.data) + self.count if isinstance(self.X, CSR) else self.count * (problem.columns + 1)
+        stored = self.X.rows if isinstance(self.X, Curved) else self.X
+        self.entries = len(stored.data) + self.count if isinstance(stored, CSR) else self.count * (problem.columns + 1)
         self.products = 0
         self._drift = 0.0
         """An upper bound of the rounding error of the losses since margins were last recomputed."""
@@ -170,7 +172,12 @@ class MemoryRows:
     def hessian_product(self, h: Float64, d: Float64) -> Float64:
         """Return (G + X' diag(h) X) d (p,). Rows with h = 0 are skipped."""
         out = self.outer.diagonal * d
-        active = hessian_product(self.X, h, d, out)
+        if isinstance(self.X, Curved):
+            basis, product = self.X.basis, np.zeros_like(d)
+            active = hessian_product(self.X.rows, h, basis.lift(d[None])[0], product)
+            out += basis.adjoint(product[None])[0]
+        else:
+            active = hessian_product(self.X, h, d, out)
         self._work_left -= 2 * self.entries * active // max(1, self.count)
         self.products += 1
         return out

@@ -25,7 +25,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.losses import round_corners, threshold
-from streamsvm.rows import Dense, Float64, Rows, row_where
+from streamsvm.rows import Dense, Float64
 from streamsvm.solvers.evaluation import PointEvaluation, Sums
 from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.conjugate_gradients import conjugate_gradients
@@ -81,7 +81,7 @@ class Hessian:
     (``ArrowPreconditioner``). With many columns conjugate gradients use products with it. ``diagonal`` is (p,).
     """
 
-    def __init__(self, X: Rows, columns: int, diagonal: Float64) -> None:
+    def __init__(self, X: Any, columns: int, diagonal: Float64) -> None:
         self._X, self._columns, self._diagonal = X, columns, diagonal
         explicit = columns + 1 <= max_explicit_components(dense=isinstance(X, Dense))
         self._matrix = ArrowPreconditioner(X, columns, diagonal) if explicit else None
@@ -98,7 +98,8 @@ class Hessian:
         diagonal.
         """
         diagonal, columns, is_curved = self._diagonal, self._columns, second_derivatives > 0.0
-        rows, weights = row_where(self._X, is_curved), second_derivatives[is_curved]
+        rows: Any = operators.where(self._X, is_curved)
+        weights = second_derivatives[is_curved]
         scale = 1.0 / (diagonal + squares(rows, weights, columns))
         least = CG_ENERGY_RATIO * float(right @ (scale * right))
 

@@ -1,0 +1,307 @@
+"""Curves: an additive function of stored columns, a piecewise-linear curve for each column of numbers.
+
+    f(x) = b + sum_j c_j(x_j) + sum_l w_l x_l,
+
+with a curve c_j for each column of numbers, and a weight w_l for each column of category values or words (the store lists
+them in its fact ``indicators``) and for each column of 0 and 1, on which every function is linear. A constant column has
+neither.
+
+**Knots.** At most K knots a column: half of them quantiles, the other half evenly spaced between the quantiles .001 and
+.999, where quantiles alone would leave the tails to a single piece. If the column has at most K different values
+(cells of its histogram), each is a knot. Quantiles are those of a histogram by the upper 16 bits of a float32, whose
+cells are at most 1/128 of a number wide. Counts of integers do not depend on the order of the rows, so that knots are
+the same bits for any number of threads and workers. The first and last knot are the least and the largest value.
+
+**Penalty.** With theta the values at the K knots, D1 and D2 first and second differences, and m = (1, .., 1) / K,
+
+    "d2":   S = m m' + 0.1 (K - 1) / 12 D1' D1 + 0.01 (K - 1)^3 / 720 D2' D2
+    "d1":   S = m m' + (K - 1) / 12 D1' D1
+    "none": S = 1.
+
+In terms of s = (r - 1) / (K - 1), which runs from 0 to 1 over the knots, (K - 1) |D1 theta|^2 approximates the integral
+of c'(s)^2, and (K - 1)^3 |D2 theta|^2 that of c''(s)^2. A straight line of unit variance over uniform s has c'^2 = 12, so
+that "d1" costs it what a weight of a standardized column costs; the parabola of unit variance, 6 sqrt(5) (s - 1/2)^2 +
+constant, has c''^2 = 720. Neither cost grows with K, which is therefore a resolution and not a strength of the penalty.
+The level of a curve is penalized by its mean, without which S would be singular. "d1" alone is the ridge penalty of a
+thermometer (cumulative) encoding. "none" is the ridge penalty of the hats themselves, which keeps rows sparse, so that
+every solver can be used; it grows with K.
+
+References: Eilers and Marx, Flexible smoothing with B-splines and penalties, Statistical Science 1996; Hastie and
+Tibshirani, Generalized Additive Models, 1990.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streamsvm.compute.blocks.curves import LEVELS, Basis, Curved, add_to_histograms, hat_rows, least_values
+from streamsvm.compute.blocks.operators import decision_values
+from streamsvm.errors import DataError
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_slice
+from streamsvm.types import FeaturePart, LinearSolution, Statistics
+
+D2, D1, NONE = SMOOTHING = ("d2", "d1", "none")
+"""The penalties of curves."""
+KNOTS = 64
+"""The default of the largest number of knots of a curve."""
+SLOPE_SHARE, BEND_SHARE = 0.1, 0.01
+"""Factors of the two terms of "d2". A straight line is ten times cheaper than with "d1"."""
+TAIL = 0.001
+"""The evenly spaced knots lie between the quantiles TAIL and 1 - TAIL."""
+SUM_OF_BOTH = 0.01
+"""The largest sum of x - x^2 in a column of 0 and 1. The rounding error of a sum over 10^9 rows is smaller."""
+PART_BYTES = 4 << 20
+"""Bytes of the entries of curves that are mapped at a time."""
+HISTOGRAM_BYTES = 8 * LEVELS
+"""Bytes of the histogram of a column."""
+
+
+def part_rows(curves: int) -> int:
+    """Return the number of rows that are mapped at a time. It depends on the number of curves alone."""
+    return max(256, min(8192, PART_BYTES // (16 * max(1, curves)) // 256 * 256))
+
+
+@dataclass(frozen=True, slots=True)
+class Hats:
+    """The hat functions of curves: the knots, and which stored columns have curves."""
+
+    columns: int
+    """Number d of columns of stored rows."""
+    curved: Int32
+    """(q,) The numbers of the columns with curves, ascending."""
+    linear: Int32
+    """The numbers of the columns that have a weight, ascending."""
+    knots: Float32
+    """The knots of all curves, rising within each."""
+    starts: Int64
+    """(q + 1,) The place of the first knot of each curve, and the number of all knots."""
+    _places: Int32 = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        places = np.full(self.columns, -1 - self.columns, np.int32)
+        places[self.curved] = np.arange(len(self.curved))
+        places[self.linear] = -1 - np.arange(len(self.linear))
+        object.__setattr__(self, "_places", places)
+
+    @property
+    def features(self) -> int:
+        """Number of components of h(x), without the constant feature."""
+        return len(self.knots) + len(self.linear)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the arrays."""
+        return sum(array.nbytes for array in (*self.tensors().values(), self._places))
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of the entries of a part of a block, if all linear columns are stored."""
+        return part_rows(len(self.curved)) * (8 * (2 * len(self.curved) + len(self.linear)) + 16)
+
+    def rows(self, X: Rows, bias: float) -> CSR:
+        """Return the rows h(x) of stored rows, with a constant feature of value ``bias``."""
+        return hat_rows(X, self._places, self.knots, self.starts, bias)
+
+    def parts(self, X: Rows, bias: float) -> Iterator[FeaturePart]:
+        """Yield ``rows``, ``part_rows`` at a time."""
+        count, step = row_count(X), part_rows(len(self.curved))
+        for start in range(0, count, step):
+            stop = min(start + step, count)
+            yield FeaturePart(start, stop, self.rows(row_slice(X, start, stop), bias))
+
+    def decision(self, X: Rows, weights: Float64, out: Float64, *, exact: bool = False) -> None:
+        """Write weights[k, :-1] . h(x) + weights[k, -1] to ``out`` (n, k) for stored rows ``X``. ``exact`` has no effect:
+        the value of a row never depends on other rows.
+        """
+        self._check(X)
+        for start, stop, rows in self.parts(X, 1.0):
+            decision_values(rows, weights, out[start:stop])
+
+    def _check(self, X: Rows) -> None:
+        width = X.values.shape[1] if isinstance(X, Dense) else int(X.indices.max(initial=-1)) + 1
+        if width > self.columns or (isinstance(X, Dense) and width != self.columns):
+            raise DataError(
+                f"rows have {width} columns, the model {self.columns}",
+                code="E-SCHEMA",
+                hint="apply the model to data with the columns it was trained on",
+            )
+
+    def header(self) -> dict[str, Any]:
+        """Return everything except the arrays, as plain JSON."""
+        return {"curves": len(self.curved), "knots": len(self.knots), "columns": self.columns}
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """Return the arrays by name."""
+        named = {"curves.columns": self.curved, "curves.linear": self.linear}
+        return named | {"curves.knots": self.knots, "curves.starts": self.starts}
+
+
+def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hats:
+    """Return the hat functions in ``header`` and ``tensors``. Raises DataError, KeyError, TypeError if they do not
+    describe any.
+    """
+    columns = header["columns"]
+    curved, linear = tensors["curves.columns"], tensors["curves.linear"]
+    knots, starts = tensors["curves.knots"], tensors["curves.starts"]
+    types = (np.int32, np.int32, np.float32, np.int64)
+    has_types = all(
+        a.ndim == 1 and a.dtype == kind for a, kind in zip((curved, linear, knots, starts), types, strict=True)
+    )
+    if not has_types or not isinstance(columns, int) or len(starts) != len(curved) + 1:
+        raise DataError("the curves have arrays of wrong types")
+    both = np.concatenate([curved, linear])
+    are_columns = len(np.unique(both)) == len(both) and bool(((both >= 0) & (both < columns)).all())
+    are_starts = starts[0] == 0 and starts[-1] == len(knots) and bool((np.diff(starts) >= 2).all())
+    if not (are_columns and are_starts and np.isfinite(knots).all()):
+        raise DataError("the curves are not usable")
+    rising = np.diff(knots) > 0
+    rising[starts[1:-1] - 1] = True  # from one curve to the next
+    if not rising.all():
+        raise DataError("the knots are not usable")
+    return Hats(columns, curved, linear, knots, starts)
+
+
+@dataclass(frozen=True, slots=True)
+class Curves:
+    """The map from stored rows to the rows that a solver sees: h(x), or B' h(x) as the pair of h(x) and B."""
+
+    hats: Hats
+    basis: Basis | None
+    """B; None for the penalty "none"."""
+    bias: float
+    """The value of the constant feature; 0: there is none."""
+
+    @property
+    def columns(self) -> int:
+        """The number of features."""
+        return self.hats.features
+
+    @property
+    def expansion(self) -> Hats:
+        """The hat functions to which the weights of ``to_input_space`` belong."""
+        return self.hats
+
+    def parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Yield the features of a block, part by part."""
+        for part in self.hats.parts(X, self.bias):
+            yield part if self.basis is None else part._replace(X=Curved(part.X, self.basis))
+
+    def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
+        """Return ``parts``."""
+        return self.parts(X)
+
+    def to_input_space(self, solution: LinearSolution) -> LinearSolution:
+        """Return the same function with the values at the knots, theta = B u, as weights."""
+        if self.basis is None:
+            return solution
+        return LinearSolution(self.basis.lift(solution.w[None])[0], solution.bias)
+
+    def component_sizes(self, statistics: Statistics) -> Float64:
+        """Return bounds of the absolute values of the components (p,) of every mapped row: max_r |B_rk| of curves, as the
+        entries of h are not negative and sum up to 1.
+
+        ``statistics``: those of the stored columns.
+        """
+        largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))[self.hats.linear]
+        sizes = np.concatenate([np.ones(len(self.hats.knots)), largest, [abs(self.bias)]])
+        for part, B in [] if self.basis is None else self.basis.blocks():
+            sizes[part] = np.abs(B).max(axis=0)
+        return sizes
+
+    @property
+    def terms(self) -> int:
+        """An upper bound of the number of roundings in a decision value and in a component of B' v, beside those of the
+        sum over rows.
+        """
+        longest = 0 if self.basis is None else int(np.diff(self.hats.starts).max(initial=0))
+        return longest + 2 * len(self.hats.curved) + len(self.hats.linear) + 4
+
+
+def make_basis(starts: Int64, smooth: str) -> Basis | None:
+    """Return B with B B' = S^-1 for curves whose knots begin at ``starts`` (q + 1,); None for "none"."""
+    if smooth == NONE:
+        return None
+    made: dict[int, Float64] = {}
+    sizes = np.diff(starts).tolist()
+    for K in sizes:
+        if K not in made:
+            lower = np.linalg.cholesky(penalty_matrix(K, smooth))
+            made[K] = np.linalg.inv(lower).T
+    return Basis(np.concatenate([np.empty(0), *(made[K].ravel() for K in sizes)]), starts)
+
+
+def penalty_matrix(K: int, smooth: str) -> Float64:
+    """Return S (K, K)."""
+    first = np.diff(np.eye(K), axis=0)
+    second = np.diff(first, axis=0)
+    slopes = (K - 1) / 12.0 * first.T @ first
+    level = np.full((K, K), 1.0 / K**2)
+    if smooth == D1:
+        return level + slopes
+    bends: Float64 = (K - 1) ** 3 / 720.0 * second.T @ second
+    return level + SLOPE_SHARE * slopes + BEND_SHARE * bends
+
+
+def are_zero_or_one(statistics: Statistics, rows: int) -> NDArray[np.bool_]:
+    """Return for each column (d,) whether all its values are 0 or 1.
+
+    For x in [0, 1], x - x^2 >= 0, and it is 0 only for 0 and 1. Its sum over all rows is below SUM_OF_BOTH then, despite
+    rounding. A column with other values, all so close to 0 or 1 that the sum is as small, counts as one of 0 and 1, too.
+    """
+    sums = rows * (statistics.mean - np.square(statistics.mean)) - statistics.M2
+    return (statistics.minimum == 0.0) & (statistics.maximum == 1.0) & (np.abs(sums) < SUM_OF_BOTH)
+
+
+class ColumnHistograms:
+    """Histograms of columns, and their least and largest values, from which knots are chosen."""
+
+    def __init__(self, columns: Int64) -> None:
+        q = len(columns)
+        self.columns = columns
+        """(q,) The numbers of the columns, ascending."""
+        self.counts = np.zeros((q, LEVELS), np.int64)
+        self.minimum = np.full(q, np.inf, np.float32)
+        self.maximum = np.full(q, -np.inf, np.float32)
+
+    def add(self, X: Rows) -> None:
+        """Count the values of stored rows."""
+        add_to_histograms(X, self.columns, self.counts, self.minimum, self.maximum)
+
+    def hats(self, d: int, linear: Int64, knots: int) -> Hats:
+        """Return the hat functions of rows with ``d`` columns, of which those numbered in ``linear`` have weights, with at
+        most ``knots`` knots a curve. A column with a single value has no curve.
+        """
+        curved, found = [], []
+        values = least_values()
+        for j, column in enumerate(self.columns.tolist()):
+            low, high = self.minimum[j], self.maximum[j]
+            cells = np.flatnonzero(self.counts[j])
+            if low < high:
+                curved.append(column)
+                found.append(_choose_knots(values[cells], self.counts[j, cells], low, high, knots))
+        starts = np.concatenate([[0], np.cumsum([len(one) for one in found], dtype=np.int64)]).astype(np.int64)
+        joined = np.concatenate([np.empty(0, np.float32), *found])
+        return Hats(d, np.array(curved, np.int32), linear.astype(np.int32), joined, starts)
+
+
+def _choose_knots(values: Float32, counts: Int64, low: np.float32, high: np.float32, knots: int) -> Float32:
+    """Return the knots of a column, rising. ``values``, ``counts``: those of the cells of its histogram, rising."""
+    ends = np.array([low, high])
+    if len(values) > knots - 2:
+        until = np.cumsum(counts)
+        most = until[-1] - 1
+
+        def quantiles(shares: Float64) -> Float32:
+            return values[np.searchsorted(until, np.rint(shares * most).astype(np.int64), side="right")]
+
+        half = knots // 2
+        first, last = quantiles(np.array([TAIL, 1.0 - TAIL])).tolist()
+        even = np.linspace(first, last, half).astype(np.float32)
+        values = np.concatenate([quantiles(np.linspace(0.0, 1.0, knots - half)[1:-1]), even])
+    inside = values[(values > low) & (values < high)]
+    return np.unique(np.concatenate([ends, inside])).astype(np.float32)
