@@ -42,7 +42,7 @@ def test_optima_are_those_of_other_programs(kind: str, pair: Pair, seed: int) ->
     asked = task._replace(settings=lambda given, loss: {**task.settings(given, loss), **options})
     outcome = compared(asked, pair, given, tolerance, task.peer(given, pair[1]))
     assert outcome.finding == ""
-    assert outcome.converged or pair[0] in (*FIRST_ORDER, "fw")
+    assert outcome.converged or pair[0] in (*FIRST_ORDER, "fw") or kind == "softmax, hard"
 
 
 def test_optima_every_solver_has_a_task_for_each_of_its_losses() -> None:

@@ -27,6 +27,12 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "isotonic": ("three", {"missing": "zero", "min_count": 90}, {"calibrate": "isotonic"}),
     "logistic": ("whole", {"missing": "indicator", "missing_words": ["-9"]}, {"loss": "logistic"}),
+    "softmax": ("three", {"missing": "mean"}, {"loss": "logistic", "multi_class": "softmax"}),
+    "softmax, weighted": (
+        "three",
+        {"missing": "indicator"},
+        {"loss": "logistic", "multi_class": "softmax", "class_weight": "balanced", "standardize": True, "C": 10.0},
+    ),
     "regression": ("number", {"missing": "mean", "task": "regression"}, {"loss": "squared"}),
     "one class": ("two", {"missing": "mean"}, {"one_class": True, "nu": 0.2}),
     "kernel": ("two", {"missing": "indicator"}, {"kernel": "rbf", "landmarks": 20, "standardize": True}),
@@ -203,7 +209,8 @@ def test_sklearn_pipeline_of_a_table_takes_its_frame(name: str) -> None:
         found = pickle.loads(pickle.dumps(model.to_sklearn()))
     shuffled = TEST[TEST.columns[::-1]]
     answer = found.predict(shuffled)
-    probabilities = found.predict_proba(shuffled) if name == "logistic" else model_probabilities(model)
+    has_probabilities = name.startswith(("logistic", "softmax"))
+    probabilities = found.predict_proba(shuffled) if has_probabilities else model_probabilities(model)
     decision = answer if model.numeric else found.decision_function(shuffled) + model.threshold
     agree(model, decision, answer, probabilities)
 

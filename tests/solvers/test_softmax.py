@@ -7,14 +7,18 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import logsumexp, softmax
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
 import streamsvm as sv
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
+from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers import lbfgs
 from streamsvm.store import create
+from tools.fuzz.optima_peers import softmax_bounds, softmax_objective
 
 NAMES = "abcdefgh"
 
@@ -29,36 +33,6 @@ def store_at(path: Path, X: Any, codes: Any, weight: Any, classes: int) -> str:
 def fitted(store: str, model: Path, **more: Any) -> Any:
     settings: dict[str, Any] = {"loss": "logistic", "multi_class": "softmax", "tolerance": 1e-3} | more
     return fit(FitJob(store, str(model), overwrite=True, **settings))
-
-
-def objective(W: Any, X: Any, codes: Any, s: Any, C: float) -> tuple[float, Any]:
-    """P and its gradient in float64, of W (K, p) and rows with their constant feature."""
-    Z = X @ W.T
-    losses = logsumexp(Z - Z[np.arange(len(Z)), codes][:, None], axis=1)
-    R = softmax(Z, axis=1)
-    R[np.arange(len(Z)), codes] -= 1.0
-    return 0.5 * float(np.sum(W * W)) + C * float(s @ losses), W + C * (R * s[:, None]).T @ X
-
-
-def bounds_of_optimum(X: Any, codes: Any, s: Any, C: float, classes: int) -> tuple[float, float]:
-    """Bounds of the optimum by Newton's method with all second derivatives, and the duality gap 1/2 ||gradient||^2."""
-    K, p = classes, X.shape[1]
-    W, best, low = np.zeros((K, p)), np.inf, -np.inf
-    for _ in range(300):
-        P, G = objective(W, X, codes, s, C)
-        best, low = min(best, P), max(low, P - 0.5 * float(np.sum(G * G)))
-        if best - low <= 1e-12 * best:
-            break
-        q = softmax(X @ W.T, axis=1)
-        H = np.einsum("i,ik,il,im,in->kmln", C * s, q, -q, X, X, optimize=True)
-        for k in range(K):
-            H[k, :, k, :] += (X * (C * s * q[:, k])[:, None]).T @ X
-        step = np.linalg.solve(H.reshape(K * p, -1) + np.eye(K * p), -G.ravel()).reshape(K, p)
-        t, slope = 1.0, float(np.sum(step * G))
-        while t > 1e-12 and objective(W + t * step, X, codes, s, C)[0] > P + 1e-4 * t * slope + 1e-14 * P:
-            t *= 0.5
-        W = W + t * step
-    return low, best
 
 
 def drawn(seed: int) -> tuple[Any, Any, Any, float, int]:
@@ -79,12 +53,14 @@ def check_drawn(seed: int, scratch: Path) -> None:
     certificate = found.training.runs[0].certificate
     rows = np.column_stack([X.astype(np.float64), np.ones(len(X))])
     s = np.ones(len(X)) if weight is None else weight.astype(np.float64)
-    low, best = bounds_of_optimum(rows, codes, s, C, classes)
+    low, best = softmax_bounds(rows, codes, s, C, classes)
     assert certificate.exact, seed
     assert certificate.dual - certificate.rounding <= best * (1 + 1e-11), seed
     assert low * (1 - 1e-11) <= certificate.primal + certificate.rounding, seed
     assert certificate.rounding <= 1e-6 * certificate.primal, seed
-    assert certificate.primal == pytest.approx(objective(found.model.weights, rows, codes, s, C)[0], rel=1e-9), seed
+    assert certificate.primal == pytest.approx(
+        softmax_objective(found.model.weights, rows, codes, s, C)[0], rel=1e-9
+    ), seed
 
 
 @pytest.mark.parametrize("work", [0, lbfgs.FLOAT32_WORK])
@@ -170,3 +146,19 @@ def test_softmax_takes_class_weights_scaling_a_path_of_C_and_a_start(tmp_path: P
     np.testing.assert_allclose(result.model.probabilities(f), wanted, atol=1e-12)
     start = {"class_weight": weights, "standardize": True, "C": 0.3, "warm_start": str(tmp_path / "m.C=0.3")}
     assert fitted(store, tmp_path / "n", **start).passes < result.passes
+
+
+def test_softmax_estimator_is_multinomial_logistic_regression_and_can_be_calibrated() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 6)).astype(np.float32)
+    y = (X @ rng.normal(size=(6, 4)) + rng.normal(size=(400, 4))).argmax(axis=1)
+    rows = np.column_stack([X, np.ones(len(X))])
+    wanted = LogisticRegression(C=0.5, tol=1e-10, max_iter=10_000, fit_intercept=False).fit(rows, y)
+    found = StreamSVC(loss="logistic", multi_class="softmax", tolerance=1e-9, C=0.5).fit(X, y)
+    np.testing.assert_allclose(found.predict_proba(X), wanted.predict_proba(rows), atol=1e-4)
+    np.testing.assert_allclose(np.column_stack([found.coef_, found.intercept_]), wanted.coef_, atol=1e-3)
+    for name in ("sigmoid", "isotonic", "temperature"):
+        machine = StreamSVC(loss="logistic", multi_class="softmax", C=0.5, calibrate=name).fit(X, y)
+        p = machine.predict_proba(X)
+        np.testing.assert_allclose(p.sum(axis=1), 1.0)
+        assert log_loss(y, p) < 1.25 * log_loss(y, wanted.predict_proba(rows))

@@ -171,6 +171,9 @@ TASKS = {
     "softmax": Task(
         of_softmax, peers.draw_some_classes, settings(plain, {"multi_class": "softmax"}), peers.softmax_classes
     ),
+    "softmax, hard": Task(
+        of_softmax, peers.draw_hard_softmax, settings(plain, {"multi_class": "softmax"}), peers.hard_softmax
+    ),
     "numbers": Task(partial(pairs, True, False), peers.draw_numbers, number, peers.linear_numbers),
     "numbers, rbf": Task(
         partial(pairs, True, True, True), peers.draw_numbers, settings(number, RBF), peers.kernel_numbers
@@ -232,7 +235,8 @@ def compared(task: Task, pair: Pair, given: Drawn, tolerance: float, best: list[
     }
     job = FitJob("memory", "none", **asked, **task.settings(given, loss))
     try:
-        training = fit_in_memory(job, peers.store_of(given, CHUNK), events.append).training
+        with peers.open_store_of(given, CHUNK) as store:
+            training = fit_in_memory(job, store, events.append).training
     except StreamSVMError as error:
         return Outcome(False, float("nan"), f"{type(error).__name__}: {error}")
     converged = training.status.value == "converged"

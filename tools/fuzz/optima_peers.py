@@ -8,16 +8,23 @@ in common with the package. ``tests/contract/test_optima.py`` holds it to LIBLIN
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import combinations
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.special import logsumexp, softmax
 
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
+from streamsvm.store import create, open_store
+from streamsvm.store.format.arrays import Encoding
 from streamsvm.store.views import MemoryStore
 
-NAMES = ("a", "b", "c", "d")
+NAMES = ("a", "b", "c", "d", "e")
 """Of classes, in the order of their codes."""
 WEIGHTS = (0.0, 0.5, 1.0, 2.0, 3.0)
 
@@ -34,6 +41,8 @@ class Drawn(NamedTuple):
     nu: float = 0.5
     radius: float = 1.0
     """Of the l1 ball, or the weight of ||w||_1."""
+    dtype: str = "float32"
+    """The type in which the rows are stored, which holds them: float16 is a store on disk."""
 
     @property
     def seen(self) -> Drawn:
@@ -72,6 +81,26 @@ def draw_some_classes(seed: int) -> Drawn:
     codes, s = score.argmax(1).astype(np.int32), draw_weights(rng, len(X))
     codes[:classes], s[:classes] = np.arange(classes), 1.0
     return Drawn(X, codes, s, 10.0 ** float(rng.uniform(-3, 0.5)))
+
+
+def draw_hard_softmax(seed: int) -> Drawn:
+    """Codes of two to five classes, C from 1e-6 to 1e6; some sets are separable, have an empty class, weights, or rows of
+    float16.
+    """
+    rng = np.random.default_rng(seed)
+    classes, d, n = int(rng.integers(2, 6)), int(rng.integers(2, 6)), int(rng.integers(30, 160))
+    centers = rng.normal(size=(classes, d)) * rng.choice([0.3, 1.0, 6.0])
+    codes = rng.integers(0, classes, n)
+    codes[:2] = 0, classes - 1
+    if classes > 2 and rng.random() < 0.3:
+        codes[codes == 1] = 0
+    X = (centers[codes] + rng.normal(size=(n, d))) * 10.0 ** rng.uniform(-1.0, 1.0, d) + rng.choice([0.0, 3.0])
+    s = draw_weights(rng, n) if rng.random() < 0.4 else np.ones(n, np.float32)
+    s[:2] = 1.0
+    half = rng.random() < 0.4
+    X = X.astype(np.float16 if half else np.float32).astype(np.float32)
+    C = 10.0 ** float(rng.uniform(-6, 6))
+    return Drawn(X, codes.astype(np.int32), s, C, dtype="float16" if half else "float32")
 
 
 def draw_numbers(seed: int) -> Drawn:
@@ -131,15 +160,34 @@ def draw_sparing_numbers(seed: int) -> Drawn:
 
 def store_of(given: Drawn, chunk_bytes: int) -> MemoryStore:
     """The rows as a store of several chunks."""
-    if given.y.dtype == np.int32:
-        codes, names = given.y, NAMES[: int(given.y.max()) + 1]
-    elif set(np.unique(given.y)) <= {-1.0, 1.0}:
-        codes, names = (given.y > 0).astype(np.int32), ("-1", "1")
-    else:
-        codes, names = given.y, ()
+    codes, names = _codes_and_names(given)
     store = MemoryStore(chunk_bytes=chunk_bytes)
     store.append(Dense(given.X), codes, given.s)
     return store.commit(names, given.X.shape[1])
+
+
+@contextmanager
+def open_store_of(given: Drawn, chunk_bytes: int) -> Iterator[Any]:
+    """The same, on disk where rows are stored in another type than float32."""
+    if given.dtype == "float32":
+        yield store_of(given, chunk_bytes)
+        return
+    codes, names = _codes_and_names(given)
+    with TemporaryDirectory(prefix="optima-") as folder:
+        path = Path(folder) / "rows.zarr"
+        writer = create(path, sparse=False, chunk_bytes=chunk_bytes, encoding=Encoding(given.dtype))
+        writer.append(Dense(given.X), codes, given.s)
+        writer.commit(names, given.X.shape[1], {"names": None})
+        yield open_store(path)
+
+
+def _codes_and_names(given: Drawn) -> tuple[Any, tuple[str, ...]]:
+    """Class codes and labels; targets and no label for regression."""
+    if given.y.dtype == np.int32:
+        return given.y, NAMES[: int(given.y.max()) + 1]
+    if set(np.unique(given.y)) <= {-1.0, 1.0}:
+        return (given.y > 0).astype(np.int32), ("-1", "1")
+    return given.y, ()
 
 
 # -- by other programs -------------------------------------------------------------------------------------------------
@@ -388,6 +436,48 @@ def softmax_classes(given: Drawn, loss: str) -> list[float]:
     top = scores.max(axis=1)
     losses = top + np.log(np.exp(scores - top[:, None]).sum(axis=1)) - scores[np.arange(len(Z)), given.y]
     return [float(0.5 * np.sum(W * W) + given.C * given.s @ losses)]
+
+
+def hard_softmax(given: Drawn, loss: str) -> list[float]:
+    """Softmax regression by ``softmax_bounds``. With two classes it is logistic regression, whose w is the difference of
+    two that have half its length each: twice the optimum at half of C.
+    """
+    del loss
+    seen = given.seen
+    Z, _ = features(seen, kernel=False)
+    classes = int(given.y.max()) + 1
+    two = classes == 2
+    return [(1 + two) * softmax_bounds(Z, seen.y, seen.s, seen.C / (1 + two), classes)[1]]
+
+
+def softmax_objective(W: Any, X: Any, codes: Any, s: Any, C: float) -> tuple[float, Any]:
+    """P of softmax regression and its gradient in float64, of W (K, p) and rows with their constant feature."""
+    Z = X @ W.T
+    losses = logsumexp(Z - Z[np.arange(len(Z)), codes][:, None], axis=1)
+    R = softmax(Z, axis=1)
+    R[np.arange(len(Z)), codes] -= 1.0
+    return 0.5 * float(np.sum(W * W)) + C * float(s @ losses), W + C * (R * s[:, None]).T @ X
+
+
+def softmax_bounds(X: Any, codes: Any, s: Any, C: float, classes: int) -> tuple[float, float]:
+    """Bounds of the optimum by Newton's method with all second derivatives, and the duality gap 1/2 ||gradient||^2."""
+    K, p = classes, X.shape[1]
+    W, best, low = np.zeros((K, p)), np.inf, -np.inf
+    for _ in range(300):
+        P, G = softmax_objective(W, X, codes, s, C)
+        best, low = min(best, P), max(low, P - 0.5 * float(np.sum(G * G)))
+        if best - low <= 1e-12 * best:
+            break
+        q = softmax(X @ W.T, axis=1)
+        H = np.einsum("i,ik,il,im,in->kmln", C * s, q, -q, X, X, optimize=True)
+        for k in range(K):
+            H[k, :, k, :] += (X * (C * s * q[:, k])[:, None]).T @ X
+        step = np.linalg.solve(H.reshape(K * p, -1) + np.eye(K * p), -G.ravel()).reshape(K, p)
+        t, slope = 1.0, float(np.sum(step * G))
+        while t > 1e-12 and softmax_objective(W + t * step, X, codes, s, C)[0] > P + 1e-4 * t * slope + 1e-14 * P:
+            t *= 0.5
+        W = W + t * step
+    return low, best
 
 
 def linear_numbers(given: Drawn, loss: str) -> list[float]:
