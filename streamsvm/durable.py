@@ -299,8 +299,8 @@ def sweep_beside(target: Path) -> None:
 
 def _owner(leftover: Path, ending: str = PARTIAL) -> str | None:
     """Return the name of the output that a temporary file belongs to; None for files of other programs."""
-    found = _OURS.fullmatch(leftover.name.removesuffix(ending))
-    return found[1] if found and leftover.name.endswith(ending) else None
+    match = _OURS.fullmatch(leftover.name.removesuffix(ending))
+    return match[1] if match and leftover.name.endswith(ending) else None
 
 
 def _remove(leftover: Path) -> None:

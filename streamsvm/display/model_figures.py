@@ -83,7 +83,7 @@ def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
 
 def _list_values(one: TableColumn, run: RunRecord) -> Markup:
     """Return the table of values of a column with their effects on f; with several problems, the classes with the largest effects."""
-    problems = [] if run.facts is None else [found.positive for found in run.facts.coefficients]
+    problems = [] if run.facts is None else [top.positive for top in run.facts.coefficients]
     one_problem = all(len(v.pulls) <= 1 for v in one.values)
     most = max((abs(v.pulls[0]) for v in one.values if v.pulls), default=1.0) or 1.0
     colors = _effect_colors(run, problems[0] if problems else "")
@@ -116,12 +116,12 @@ def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:
 
 def _list_coefficients(run: RunRecord) -> Markup | None:
     """Return the tables of coefficients, all but the first folded; None if none were recorded."""
-    found = [] if run.facts is None else run.facts.coefficients
-    if not found:
+    coefficients = [] if run.facts is None else run.facts.coefficients
+    if not coefficients:
         return None
-    several = len(found) > 1
-    tables = [_coefficient_table(one, _effect_colors(run, one.positive), several=several) for one in found]
-    folded = [fold(f"class {shorten(o.positive)}", t) for o, t in zip(found[1:], tables[1:], strict=True)]
+    several = len(coefficients) > 1
+    tables = [_coefficient_table(one, _effect_colors(run, one.positive), several=several) for one in coefficients]
+    folded = [fold(f"class {shorten(o.positive)}", t) for o, t in zip(coefficients[1:], tables[1:], strict=True)]
     return element("div", tables[0], *folded)
 
 
@@ -134,8 +134,8 @@ def _effect_colors(run: RunRecord, positive: str) -> tuple[int, int]:
     return right, 1 - right if len(classes) == 2 else REFERENCE
 
 
-def _coefficient_table(found: TopColumns, colors: tuple[int, int], *, several: bool) -> Markup:
-    most = max((abs(w * s) for _, w, s in found.rows), default=1.0) or 1.0
+def _coefficient_table(top: TopColumns, colors: tuple[int, int], *, several: bool) -> Markup:
+    most = max((abs(w * s) for _, w, s in top.rows), default=1.0) or 1.0
     rows = [
         (
             shorten(name),
@@ -145,14 +145,14 @@ def _coefficient_table(found: TopColumns, colors: tuple[int, int], *, several: b
             f"{s:.4g}",
         )
         for (name, w, s), (low, high) in zip(
-            found.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None],
-            found.intervals or [UNKNOWN] * len(found.rows),
+            top.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None],
+            top.intervals or [UNKNOWN] * len(top.rows),
             strict=False,
         )
     ]
-    shown = f"{len(rows)} of {group_digits(found.of)} columns, for class {shorten(found.positive)}"
-    shown += f"; intercept {format_number(found.intercept)}"
-    proved = ("at the optimum",) if found.intervals else ()
+    shown = f"{len(rows)} of {group_digits(top.of)} columns, for class {shorten(top.positive)}"
+    shown += f"; intercept {format_number(top.intercept)}"
+    proved = ("at the optimum",) if top.intervals else ()
     return table(("column", "effect", "weight", *proved, "deviation"), rows, kind="full", caption=shown)
 
 
@@ -275,34 +275,34 @@ def _draw_store_drift(run: RunRecord) -> Markup | None:
     return fold("Change along the store", element("p", lead, class_="lead"), side_by_side(*figures))
 
 
-def _draw_label_drift(found: Shares, run: RunRecord) -> Markup:
-    total = found.rows[-1]
+def _draw_label_drift(drift: Shares, run: RunRecord) -> Markup:
+    total = drift.rows[-1]
     x, y = linear_axis(0.0, total, ACROSS), share_axis(UPWARDS)
-    farthest = max((max(s) - min(s) for s in found.shares.values() if s), default=0.0)
+    farthest = max((max(s) - min(s) for s in drift.shares.values() if s), default=0.0)
     says = f"Share of each class along {total:.0f} rows; it varies by {100 * farthest:.1f} % at most."
     chart = Chart("Classes", says, x, y, ("rows", "share, %"))
     for number, name in enumerate(run.classes_to_draw()):
-        if name not in found.shares:
+        if name not in drift.shares:
             continue
-        starts = [0.0, *found.rows]
-        shares = found.shares[name]
+        starts = [0.0, *drift.rows]
+        shares = drift.shares[name]
         chart.steps([*zip(starts, shares, strict=False), (total, shares[-1])], number, shorten(name, 24))
     return chart.render()
 
 
-def _draw_feature_drift(found: list[ColumnDrift]) -> Markup:
+def _draw_feature_drift(drifts: list[ColumnDrift]) -> Markup:
     """Return a table with the means of each column by chunk, drawn as bars of a common scale."""
-    far = max(0.1, *(abs(v) for one in found for v in one.means))
+    far = max(0.1, *(abs(v) for one in drifts for v in one.means))
     rows = [
         (
             shorten(one.column),
             element("td", _draw_means(one.means, far), class_="bar"),
             f"{format_number(min(one.means), '+.2f')} to {format_number(max(one.means), '+.2f')}",
         )
-        for one in found
+        for one in drifts
     ]
     caption = (
-        f"Columns that drift most: means in {len(found[0].means)} chunks, in standard deviations from that of all rows"
+        f"Columns that drift most: means in {len(drifts[0].means)} chunks, in standard deviations from that of all rows"
     )
     return table(("column", "chunk by chunk", "from, to"), rows, kind="full", caption=caption)
 

@@ -510,10 +510,10 @@ def _draw_diagram(before: Reliability, after: Reliability, title: str) -> Markup
     return chart.render()
 
 
-def reliability_points(found: Reliability) -> list[tuple[float, float]]:
+def reliability_points(reliability: Reliability) -> list[tuple[float, float]]:
     """Return predicted probability and share of positive rows where there are enough rows; of all if nowhere."""
-    points = list(zip(found.said, found.came_true, strict=False))
-    enough = [point for point, rows in zip(points, found.weight, strict=False) if rows >= MIN_RELIABILITY_ROWS]
+    points = list(zip(reliability.said, reliability.came_true, strict=False))
+    enough = [point for point, rows in zip(points, reliability.weight, strict=False) if rows >= MIN_RELIABILITY_ROWS]
     return enough or points
 
 
@@ -570,26 +570,28 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     return PagePart("margins", "Margins", lead, figures)
 
 
-def _draw_values(found: Margins, title: str) -> Markup:
+def _draw_values(margins: Margins, title: str) -> Markup:
     """Draw a histogram of the decision values of a one-class model."""
-    low, high = found.range
-    says = f"Histogram of f(x) of {found.rows} rows, from {low:.3g} to {high:.3g}."
-    return _draw_histogram(found, (title, says, "f(x)", "share of the rows, %"), "", dict.fromkeys(found.counts, INK))
+    low, high = margins.range
+    says = f"Histogram of f(x) of {margins.rows} rows, from {low:.3g} to {high:.3g}."
+    return _draw_histogram(
+        margins, (title, says, "f(x)", "share of the rows, %"), "", dict.fromkeys(margins.counts, INK)
+    )
 
 
-def _only_used(found: Margins) -> Margins:
+def _only_used(margins: Margins) -> Margins:
     """Return the histograms of classes with rows, without the range that no row is in."""
-    counts = {name: list(bins) for name, bins in found.counts.items() if any(bins)}
+    counts = {name: list(bins) for name, bins in margins.counts.items() if any(bins)}
     size = max((len(bins) for bins in counts.values()), default=0)
     used = [k for k in range(size) if any(bins[k] for bins in counts.values() if k < len(bins))]
-    low, high = found.range
+    low, high = margins.range
     if not used or not low < high:
-        return found
+        return margins
     width = (high - low) / size
     zero = min(max(int(-low / width), 0), size - 1)  # stays in sight
     first, last = min(used[0], zero), max(used[-1], zero) + 1
     kept = {name: bins[first:last] for name, bins in counts.items()}
-    return Margins((low + first * width, low + last * width), kept, found.rows)
+    return Margins((low + first * width, low + last * width), kept, margins.rows)
 
 
 def _draw_residuals(histogram: Margins, run: RunRecord) -> PagePart:

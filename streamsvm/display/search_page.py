@@ -91,9 +91,9 @@ def list_points(search: Search) -> PagePart:
 
 
 def _kernel_text(score: GridPoint) -> str:
-    found = [] if score.landmarks is None else [f"{score.landmarks} landmarks"]
-    found += [] if score.gamma is None else [f"gamma = {score.gamma:.4g}"]
-    return "".join(f", {one}" for one in found)
+    parts = [] if score.landmarks is None else [f"{score.landmarks} landmarks"]
+    parts += [] if score.gamma is None else [f"gamma = {score.gamma:.4g}"]
+    return "".join(f", {one}" for one in parts)
 
 
 def draw_path(search: Search) -> PagePart | None:

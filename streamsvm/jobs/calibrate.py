@@ -132,7 +132,7 @@ def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
     """Return by C the calibration that follows from the logistic loss; empty for other losses, and for one-vs-one, where
     classes are chosen by votes.
     """
-    loss, found = plan.problems[0].loss, dict[float, Calibrated]()
+    loss, calibrations = plan.problems[0].loss, dict[float, Calibrated]()
     if not isinstance(loss, Logistic) or plan.problems[0].kind.votes:
         return {}
 
@@ -140,28 +140,28 @@ def read_loss_calibrations(plan: Plan) -> dict[float, Calibrated]:
         first = plan.problems[0]
         if isinstance(first.kind, Softmax):
             weights = np.array([first.weights[code] for code in of_C.positives]) if first.weights else None
-            found[of_C.C] = Calibrated(calibrate_by_softmax(loss.sharpness, weights, plan.layout.rows), {})
+            calibrations[of_C.C] = Calibrated(calibrate_by_softmax(loss.sharpness, weights, plan.layout.rows), {})
             continue
         ratios = np.array([_ratio(plan.problems[k], plan.layout) for k in of_C.columns])
-        found[of_C.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
-    return found
+        calibrations[of_C.C] = Calibrated(calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows), {})
+    return calibrations
 
 
 def loss_probabilities(plan: Plan) -> dict[float, Callable[[Float64], Float64]]:
     """Return by C the function from decision values, in the order of the problems, to the probabilities that follow from
     the logistic loss.
     """
-    loss, found = plan.problems[0].loss, dict[float, Callable[[Float64], Float64]]()
+    loss, functions = plan.problems[0].loss, dict[float, Callable[[Float64], Float64]]()
     assert isinstance(loss, Logistic)  # ``measures.choose_measure`` checks it
     for C in plan.costs:
         first = plan.problems[0]
         if isinstance(first.kind, Softmax):
             weights = np.array(first.weights) if first.weights else None
-            found[C] = calibrate_by_softmax(loss.sharpness, weights, plan.layout.rows).calibrator.probabilities
+            functions[C] = calibrate_by_softmax(loss.sharpness, weights, plan.layout.rows).calibrator.probabilities
             continue
         ratios = np.array([_ratio(problem, plan.layout) for problem in plan.problems if problem.C == C])
-        found[C] = calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows).calibrator.probabilities
-    return found
+        functions[C] = calibrate_by_loss(loss.sharpness, ratios, plan.layout.rows).calibrator.probabilities
+    return functions
 
 
 class CalibrationTimeout(InterruptedRun):

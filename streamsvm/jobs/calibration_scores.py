@@ -176,7 +176,7 @@ def _draw_rows(layout: Layout, components: int, seed: int) -> _Drawn:
 
 def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
     """Return the Hessian of every problem, summed over the sampled rows."""
-    found = [HessianSum(problem) for problem in solved.problems]
+    sums = [HessianSum(problem) for problem in solved.problems]
     w = np.ascontiguousarray(solved.weights.T)
     for loaded in _read_chunks(solved, drawn.chunks):
         factors = drawn.factors(loaded.visit.chunk, len(loaded.chunk.codes), solved.seed)
@@ -184,12 +184,12 @@ def _hessians(solved: FinishedFit, drawn: _Drawn) -> list[HessianSum]:
         X = loaded.chunk.X if len(chosen) == len(factors) else take_rows(loaded.chunk.X, chosen)
         codes, weights, factors = loaded.chunk.codes[chosen], _weights(loaded)[chosen], factors[chosen]
         for part in solved.features.parts(X):
-            _count(found, part, codes, (weights, factors), operators.margins(part.X, w))
-    return found
+            _count(sums, part, codes, (weights, factors), operators.margins(part.X, w))
+    return sums
 
 
 def _count(
-    found: list[HessianSum], part: FeaturePart, codes: Int32, counted: tuple[Float64, Float64], f: Float64
+    sums: list[HessianSum], part: FeaturePart, codes: Int32, counted: tuple[Float64, Float64], f: Float64
 ) -> None:
     """Add the rows of a part to the Hessians of all problems. ``f``: their decision values (n, problems)."""
     span = slice(part.start, part.stop)
@@ -197,19 +197,19 @@ def _count(
 
     def add(start: int, stop: int) -> None:
         for k in range(start, stop):
-            rows = find_seen_rows(found[k].problem, part, codes[span], weights, factors)
-            found[k].add(rows, np.ascontiguousarray(f[:, k]))
+            rows = find_seen_rows(sums[k].problem, part, codes[span], weights, factors)
+            sums[k].add(rows, np.ascontiguousarray(f[:, k]))
 
-    in_strips(add, len(found), 1)
+    in_strips(add, len(sums), 1)
 
 
 def _factorize(solved: FinishedFit, totals: list[HessianSum]) -> list[LeaveOneOut]:
     """Return the factorized Hessian of each problem. The matrices of ``totals`` are overwritten."""
-    found = []
+    scores = []
     for total in totals:
         solved.time.check()
-        found.append(LeaveOneOut.of(total, solved.seed))
-    return found
+        scores.append(LeaveOneOut.of(total, solved.seed))
+    return scores
 
 
 def _read_chunks(solved: FinishedFit, chunks: Iterable[int]) -> Iterator[LoadedChunk]:
@@ -262,10 +262,10 @@ class FoldDecision:
         if self.model is not None:
             return self.model.decision(X)
         assert self.weights is not None
-        found = np.empty((row_count(X), self.weights.shape[1]))
+        values = np.empty((row_count(X), self.weights.shape[1]))
         for part in self.plan.features.parts(X):
-            found[part.start : part.stop] = operators.margins(part.X, self.weights)
-        return found
+            values[part.start : part.stop] = operators.margins(part.X, self.weights)
+        return values
 
 
 def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:

@@ -76,12 +76,12 @@ def describe_columns(model: Model, store: Store) -> list[JsonObject]:
     group = facts.sources.group
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(len(effects) + 1))
-    found = []
+    descriptions = []
     for g in np.argsort(-effects, kind="stable")[:MAX_COLUMNS].tolist():
         places = order[starts[g] : starts[g + 1]]
         one = _describe_column(facts, g, places)
-        found.append(one | {"share": float(effects[g]) / total if total > 0 else None})
-    return found
+        descriptions.append(one | {"share": float(effects[g]) / total if total > 0 else None})
+    return descriptions
 
 
 def column_effects(facts: ColumnFacts) -> Float64:
@@ -165,13 +165,13 @@ def compare_columns(recorded: Any, means: Float64, rows: int) -> list[JsonObject
     of a category is half the sum of the differences of the shares of its values, with all unrecorded values as one.
     ``chance`` is the approximate difference for ``rows`` rows drawn from the training rows.
     """
-    found = []
+    differences = []
     for one in recorded if isinstance(recorded, list) else []:
         try:
-            found += _compare_column(one, means, rows)
+            differences += _compare_column(one, means, rows)
         except (KeyError, TypeError, IndexError, ValueError):
             continue
-    return sorted(found, key=lambda one: -one["difference"])
+    return sorted(differences, key=lambda one: -one["difference"])
 
 
 def _compare_column(one: JsonObject, means: Float64, rows: int) -> list[JsonObject]:
@@ -219,7 +219,7 @@ def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
         return []
     name_of = feature_names(store)
     deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
-    found = []
+    lists = []
     for k, w in enumerate(model.weights[:MAX_LISTED_CLASSES]):
         known = min(len(deviation), len(w) - 1)
         effect = np.abs(w[:known] * deviation[:known])
@@ -230,8 +230,8 @@ def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
         if model.enclosures is not None:
             low, high = model.enclosures.coefficients()
             facts["intervals"] = [(float(low[k, j]), float(high[k, j])) for j in shown]
-        found.append(facts)
-    return found
+        lists.append(facts)
+    return lists
 
 
 def feature_names(store: Store) -> Callable[[int], str]:

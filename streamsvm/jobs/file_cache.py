@@ -111,9 +111,9 @@ def cache_files(
     has_reported = False
     while True:
         asked, table = plan_ingest(step, job)
-        found = read_cache(asked, table=table)
-        if found is not None:
-            return found
+        cached = read_cache(asked, table=table)
+        if cached is not None:
+            return cached
         try:
             return _ingest_anew(asked, report, executor, table=table)
         except DataError as error:
@@ -152,8 +152,8 @@ def ingest_given_rows(
 def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *, table: bool) -> CachedRows:
     for path in asked.targets():
         if is_there(path) and not _is_cache(path):
-            found = f"{path} exists already, and is not the cache of a fit or a search"
-            raise ExistsError(found, hint="pass another --cache PATH")
+            message = f"{path} exists already, and is not the cache of a fit or a search"
+            raise ExistsError(message, hint="pass another --cache PATH")
     values = field_values(asked, (field.name for field in options_of(IngestJob))) | {"overwrite": True}
     made = ingest_sources(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
     there = manifests.read(asked.store)
@@ -230,7 +230,9 @@ def missing_output(step: str, job: FilesJob, what: str) -> UsageError:
 def describe_contents(job: IngestJob) -> JsonObject:
     """Return the description of a cache as plain JSON: settings, version, and path, size and time of the files."""
     settings = {name: value for name, value in settings_of(job).items() if name != "sources"}
-    files = [[str(path.resolve()), found.st_size, found.st_mtime_ns] for path in _files(job) for found in [path.stat()]]
+    files = [
+        [str(path.resolve()), status.st_size, status.st_mtime_ns] for path in _files(job) for status in [path.stat()]
+    ]
     return {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
 
 

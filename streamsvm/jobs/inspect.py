@@ -52,7 +52,7 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
     store = open_store(path)
     layout, facts = store.layout, store.facts
     nonzeros = None if layout.nonzeros is None else sum(layout.nonzeros)
-    found = {
+    description = {
         "kind": "store",
         "path": str(path),
         "rows": layout.rows,
@@ -74,7 +74,7 @@ def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
         "digest": store.digest,
         "versions": store.versions,
     }
-    return found | {"statistics": _statistics(store)} if columns else found
+    return description | {"statistics": _statistics(store)} if columns else description
 
 
 def _offsets(facts: JsonMapping) -> dict[str, float]:
@@ -205,10 +205,10 @@ def _blas() -> list[JsonObject]:
 def _memory() -> JsonObject:
     import psutil
 
-    found = psutil.virtual_memory()
+    memory = psutil.virtual_memory()
     return {
-        "total": found.total,
-        "available": found.available,
+        "total": memory.total,
+        "available": memory.available,
         "limit": budget.memory_limit(None),
         "process": budget.anonymous_bytes(),
     }

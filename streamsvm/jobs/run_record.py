@@ -198,13 +198,13 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
             truths.append(truth[known])
         if store.layout.columns <= WIDEST:
             means.append(_means(X, store.layout.columns))
-    found = build_histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
-    low, high = found["range"]
+    histogram = build_histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))
+    low, high = histogram["range"]
     values = [float(plan.problems[0].loss.value(m)) for m in np.linspace(low, high, BINS + 1).tolist()]
     drift = _feature_drift(store, means) if len(means) > 1 else []
     # no curve of the loss: a threshold shifts it differently for both classes, and votes have no loss
     loss = [] if model.threshold or model.pairs else values
-    return {"margins": {**found, "loss": loss}, "feature_drift": drift}
+    return {"margins": {**histogram, "loss": loss}, "feature_drift": drift}
 
 
 def _sample_rows(store: Store, passes: int) -> Iterator[tuple[Rows, Array]]:
@@ -304,9 +304,9 @@ def record_evaluation(path: Path, model: Model, data: Sequence[str], accumulator
         return None
     if isinstance(accumulator, ClassAccumulator) and len(accumulator.truths) > MOST_CLASSES:
         return None
-    found = accumulator.result()._asdict()
+    figures = accumulator.result()._asdict()
     primals = [float(c["primal"]) for c in model.provenance.get("certificates", [])]
-    record = {"rows": found.pop("rows"), "at": utc_now(), "data": list(data), "primals": primals, **found}
+    record = {"rows": figures.pop("rows"), "at": utc_now(), "data": list(data), "primals": primals, **figures}
     if isinstance(accumulator, ClassAccumulator):
         if accumulator.probabilities.figures() is not None:
             record["reliability"] = reliability_facts(accumulator)
@@ -336,40 +336,40 @@ def describe_samples(samples: RowSamples, model: Model, truths: Sequence[str]) -
     with their predictions.
     """
     sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
-    found: JsonObject = {"worst": [_describe_worst(one, samples, model, sources, truths) for one in samples.worst]}
+    facts: JsonObject = {"worst": [_describe_worst(one, samples, model, sources, truths) for one in samples.worst]}
     points = samples.points
     if not len(points):
-        return found
+        return facts
     if model.numeric:
         residuals = points[:, 1] - points[:, 0]
-        found["residuals"] = build_histogram(residuals, np.zeros(len(points), np.int32), (TARGET,))
-        found["scatter"] = points[:SCATTER].tolist()
-        found["MAE_of_mean"] = float(np.abs(points[:, 0] - points[:, 0].mean()).mean())
+        facts["residuals"] = build_histogram(residuals, np.zeros(len(points), np.int32), (TARGET,))
+        facts["scatter"] = points[:SCATTER].tolist()
+        facts["MAE_of_mean"] = float(np.abs(points[:, 0] - points[:, 0].mean()).mean())
     elif len(model.weights) > 1:
-        found["margins"] = build_histogram(points[:, 1], points[:, 0].astype(np.int32), model.classes)
-    return found
+        facts["margins"] = build_histogram(points[:, 1], points[:, 0].astype(np.int32), model.classes)
+    return facts
 
 
 def _describe_worst(
     one: WorstRow, samples: RowSamples, model: Model, sources: SourceColumns, truths: Sequence[str]
 ) -> JsonObject:
     decision = one.decision[None]
-    found: JsonObject = {"row": one.row, "id": None if one.id is None else str(one.id), "error": one.error}
+    facts: JsonObject = {"row": one.row, "id": None if one.id is None else str(one.id), "error": one.error}
     if model.numeric:
-        return found | {
+        return facts | {
             "truth": f"{one.truth:.6g}",
             "predicted": f"{float(one.decision[0]):.6g}",
             "reasons": _list_reasons(one, samples, model, sources, model.weights[0]),
         }
     code, truth = int(model.codes(decision)[0]), int(one.truth)
     if model.calibration is not None:
-        found["probability"] = float(model.probabilities(decision)[0, code])
+        facts["probability"] = float(model.probabilities(decision)[0, code])
     towards = None
     if len(model.weights) == 1:
         towards = model.weights[0] if code == 1 else -model.weights[0]
     elif not model.pairs:
         towards = model.weights[code] - model.weights[truth]
-    return found | {
+    return facts | {
         "truth": truths[truth],
         "predicted": model.classes[code],
         "reasons": _list_reasons(one, samples, model, sources, towards),
@@ -386,15 +386,15 @@ def _list_reasons(
         return []
     means = np.zeros(model.columns) if samples.means is None else samples.means
     contributions = w[one.columns] * (one.values - means[one.columns])
-    offsets, found = model.offsets, []
+    offsets, reasons = model.offsets, []
     for k in np.argsort(-np.abs(contributions), kind="stable")[:REASONS].tolist():
         j = int(one.columns[k])
         name, value = sources.name_of(int(sources.group[j])), sources.value_of(j)
         number = f"{one.values[k] + offsets.get(j, 0.0):.4g}"
         is_one = one.values[k] == sources.sign_of(j) and value
         text = f"{name}: {value}" if is_one else f"{name} {value} = {number}".replace("  ", " ")
-        found.append((text, float(f"{contributions[k]:.4g}")))
-    return found
+        reasons.append((text, float(f"{contributions[k]:.4g}")))
+    return reasons
 
 
 def reliability_facts(accumulator: ClassAccumulator) -> JsonObject:

@@ -107,8 +107,8 @@ def _generator(job: SynthJob) -> Generator:
     if job.columns is not None:
         settings["columns"] = job.columns
     what = f"generator '{job.name}'"
-    found: Generator = build_from_settings(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
-    return found
+    generator: Generator = build_from_settings(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
+    return generator
 
 
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:

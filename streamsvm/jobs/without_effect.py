@@ -25,14 +25,14 @@ def without_effect(job: Checked, idle: Mapping[str, Collection[str]]) -> list[st
 
 def other_formats(job: Checked, form: str) -> dict[str, list[str]]:
     """Return, by reason, the fields of a job that are options of other file formats than ``form``."""
-    found: dict[str, list[str]] = defaultdict(list)
+    names_by_reason: dict[str, list[str]] = defaultdict(list)
     for field in _options(job):
         formats = field.option.formats
         if form == STORE and (formats or field.name == "format"):
-            found["rows of a store are as they were ingested"].append(field.name)
+            names_by_reason["rows of a store are as they were ingested"].append(field.name)
         elif formats and form not in formats:
-            found[f"only {', '.join(formats)} have a use for it, and {form} is read"].append(field.name)
-    return found
+            names_by_reason[f"only {', '.join(formats)} have a use for it, and {form} is read"].append(field.name)
+    return names_by_reason
 
 
 def _options(job: Checked) -> tuple[Field, ...]:

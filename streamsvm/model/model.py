@@ -58,11 +58,11 @@ def count_votes(pairs: Float64, classes: int) -> Int32:
     """Return the number of votes for each class (n, classes), given the decision values of all pairs of classes (n,
     pairs).
     """
-    found = np.zeros((len(pairs), classes), np.int32)
+    votes = np.zeros((len(pairs), classes), np.int32)
     for k, (first, second) in enumerate(combinations(range(classes), 2)):
-        found[:, first] += pairs[:, k] > 0
-        found[:, second] += pairs[:, k] <= 0
-    return found
+        votes[:, first] += pairs[:, k] > 0
+        votes[:, second] += pairs[:, k] <= 0
+    return votes
 
 
 def possible_classes(low: Float64, high: Float64, voting: int = 0, threshold: float = 0.0) -> NDArray[np.bool_]:
@@ -148,8 +148,8 @@ class ProvedPredictions:
 
     def __repr__(self) -> str:
         differs = int(self.differs.sum())
-        found = f"<ProvedPredictions: {int(self.proved.sum())} of {len(self.label)} proved"
-        return f"{found}, {differs} differ>" if differs else f"{found}>"
+        text = f"<ProvedPredictions: {int(self.proved.sum())} of {len(self.label)} proved"
+        return f"{text}, {differs} differ>" if differs else f"{text}>"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -204,18 +204,18 @@ class Model:
         classes = ", ".join(map(repr, self.classes[:4])) + (
             f", ... ({len(self.classes)})" if len(self.classes) > 4 else ""
         )
-        found = {
+        texts = {
             "kind": self.kind,
             "columns": f"{self.columns} columns",
             "predicts": f"classes {classes}" if classes else "a number",
         }
         if self.threshold:
-            found["threshold"] = f"threshold {self.threshold:.6g}"
+            texts["threshold"] = f"threshold {self.threshold:.6g}"
         if self.calibration is not None:
-            found["probabilities"] = "probabilities"
+            texts["probabilities"] = "probabilities"
         if self.certificates:
-            found["certificate"] = f"gap {self.certificate.gap:.3g}"
-        return found
+            texts["certificate"] = f"gap {self.certificate.gap:.3g}"
+        return texts
 
     @property
     def kind(self) -> str:
@@ -401,12 +401,12 @@ class Model:
         """
         import pandas as pd
 
-        found, sources = self.explain(X), load_name(SOURCE_COLUMNS)(self)
+        explanation, sources = self.explain(X), load_name(SOURCE_COLUMNS)(self)
         columns, values, signs = zip(*sources, strict=True) if sources else ((), (), ())
         frames = []
-        for k, outcome in enumerate(found.outcomes):
-            w = found.weights[k]
-            size = np.abs(w) if found.contributions is None else found.contributions[:, k].std(axis=0)
+        for k, outcome in enumerate(explanation.outcomes):
+            w = explanation.weights[k]
+            size = np.abs(w) if explanation.contributions is None else explanation.contributions[:, k].std(axis=0)
             table = {
                 "outcome": outcome,
                 "column": columns,
@@ -630,9 +630,9 @@ class Explanation:
 
 def find_model(value: Any) -> Model | None:
     """Return the model that ``value`` is or contains (a model, the result of a fit, a fitted estimator); else None."""
-    for found in (value, getattr(value, "model", None), getattr(value, "model_", None)):
-        if isinstance(found, Model):
-            return found
+    for candidate in (value, getattr(value, "model", None), getattr(value, "model_", None)):
+        if isinstance(candidate, Model):
+            return candidate
     return None
 
 

@@ -582,10 +582,10 @@ class ProvesAnswers(StreamEstimator):
         with python_words("fit", PARAMETER_NAMES):
             self.model_.check_enclosures()
         if isinstance(X, StreamRows):
-            found = prove_store_rows(self.model_, X)
+            intervals = prove_store_rows(self.model_, X)
         else:
-            found = compute_decision_intervals(self.model_, self._check_new_rows(self.model_, X))
-        decision, low, high = (values[:, 0] if values.shape[1] == 1 else values for values in found)
+            intervals = compute_decision_intervals(self.model_, self._check_new_rows(self.model_, X))
+        decision, low, high = (values[:, 0] if values.shape[1] == 1 else values for values in intervals)
         return decision, low, high
 
 

@@ -148,13 +148,13 @@ def make_terms(problem: Problem, rows: GatheredRows) -> Terms:
 def _dense(X: Any, problem: Problem) -> Float64:
     """Return the rows (n, p) float64, with their constant feature."""
     if isinstance(X, CSR):
-        found = np.zeros((len(X.indptr) - 1, problem.columns + 1))
-        found[np.repeat(np.arange(len(found)), np.diff(X.indptr)), X.indices] = X.data
+        rows = np.zeros((len(X.indptr) - 1, problem.columns + 1))
+        rows[np.repeat(np.arange(len(rows)), np.diff(X.indptr)), X.indices] = X.data
     else:
-        found = np.empty((len(X.values), problem.columns + 1))
-        found[:, :-1] = X.values
-    found[:, -1] = X.bias
-    return found
+        rows = np.empty((len(X.values), problem.columns + 1))
+        rows[:, :-1] = X.values
+    rows[:, -1] = X.bias
+    return rows
 
 
 def starting_point(terms: Terms) -> Path:
@@ -194,7 +194,7 @@ class NewtonSystem:
         X, own = self.terms.X, self.terms.own
         (n, classes), p, rows = self.q.shape, X.shape[1], np.arange(len(own))
         sums = self.q / (1.0 + self.e * total)[:, None]
-        found = np.zeros((classes, p, classes, p))
+        blocks = np.zeros((classes, p, classes, p))
         for k in range(classes):
             B = self.q[:, : k + 1] * -(self.c * self.q[:, k])[:, None]
             B[:, k] += self.q[:, k]
@@ -202,16 +202,16 @@ class NewtonSystem:
             before = own < k
             B[rows[before], own[before]] = -sums[before, k]
             B[own == k, k] = sums[own == k].sum(axis=1)
-            found[k, :, : k + 1] = (X.T @ (B[:, :, None] * X[:, None, :]).reshape(n, -1)).reshape(p, k + 1, p)
-        matrix: Float64 = found.reshape(classes * p, classes * p)
+            blocks[k, :, : k + 1] = (X.T @ (B[:, :, None] * X[:, None, :]).reshape(n, -1)).reshape(p, k + 1, p)
+        matrix: Float64 = blocks.reshape(classes * p, classes * p)
         matrix[np.diag_indices_from(matrix)] += 1.0
         return matrix
 
     def _solve(self, rho: Float64) -> Float64:
         """Return M_i rho_i for each row, (n, K)."""
         scaled = self.q * rho
-        found: Float64 = scaled - self.q * (self.c * scaled.sum(axis=1))[:, None]
-        return found
+        solution: Float64 = scaled - self.q * (self.c * scaled.sum(axis=1))[:, None]
+        return solution
 
     def step(self, mu: float, first: Path | None = None) -> Path:
         """Return the step to the point of the central path at which all products are mu. ``first``: the predictor step,

@@ -186,11 +186,11 @@ def rounding_of_few(problem: Problem, primal: float, off: float, weight: float) 
 
 
 def rounding_of_dual(
-    problem: Problem, found: Certificate, v: VectorSum, weights: RowWeights | None, size: float = 0.0
+    problem: Problem, certificate: Certificate, v: VectorSum, weights: RowWeights | None, size: float = 0.0
 ) -> float:
     """Return a bound of the rounding error of D for exact rows. ``size``: F, for regression."""
-    primal = abs(found.primal)
-    length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(found.primal - found.dual, 0.0))
+    primal = abs(certificate.primal)
+    length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(certificate.primal - certificate.dual, 0.0))
     heavy, total = _bound_dual_sums(problem, primal, 0.5 * length * length, weights)
     if problem.kind.classes and not problem.loss.quadratic():  # sum C_i H <= D + ||v||^2 / 2, of K terms a row
         total = (1.0 + problem.kind.classes / (problem.rows + OWN)) * max(total, primal + 0.5 * length * length)

@@ -152,8 +152,8 @@ class SGDQN(AveragedSolver):
         sgd_qn_pass(given, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
         y, s = np.zeros_like(given.y), np.zeros_like(given.s)
         y[order], s[order] = given.y[order], given.s[order]
-        found = loss_sum(given.X, y, s, w, 1.0 / len(order), p.loss)
-        return found + 0.5 * state.lam * float(w @ w)
+        losses = loss_sum(given.X, y, s, w, 1.0 / len(order), p.loss)
+        return losses + 0.5 * state.lam * float(w @ w)
 
     def finish(self, state: SGDQNState) -> Certificate:
         """End the pass: update the dual bound by its slopes, and the candidate. Return the certificate with an estimate

@@ -118,7 +118,7 @@ class EvaluateResult(JobResult):
             **self.evaluation._asdict(),
             "seconds": self.seconds,
             "notices": list(self.notices),
-            **{name: found._asdict() for name, found in thresholds.items() if found is not None},
+            **{name: figures._asdict() for name, figures in thresholds.items() if figures is not None},
             **({} if self.proved is None else {"proved": self.proved._asdict()}),
             **({} if self.leave_one_out is None else {"leave_one_out": self.leave_one_out._asdict()}),
         }
@@ -130,10 +130,10 @@ def evaluate(job: EvaluateJob, report: Report = silent, executor: Executor | Non
     Raises MissingError, BudgetError, DataError (E-LABEL for rows without labels).
     """
     with ExitStack() as stack:
-        found = stack.enter_context(executor_for(job, executor))
+        connected = stack.enter_context(executor_for(job, executor))
         stack.enter_context(limit_blas_threads())
-        data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=found is not None))
-        return _run_evaluation(replace(job, data=locate_data(data)), report, found)
+        data = stack.enter_context(standard_input(job.data, Path("evaluation"), cluster=connected is not None))
+        return _run_evaluation(replace(job, data=locate_data(data)), report, connected)
 
 
 def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None) -> EvaluateResult:
@@ -158,8 +158,8 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
             accumulator = accumulate_rows(model, rows, empty, plan.threads, on_progress)
             left_out = None if trained is None else bound_leave_one_out(trained, model.threshold)
     else:
-        found = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
-        accumulator, rows.notices, left_out = found.accumulator, found.notices, None
+        evaluation = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
+        accumulator, rows.notices, left_out = evaluation.accumulator, evaluation.notices, None
     rows.notices += without_effect(job, other_formats(job, rows.form))
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
@@ -177,10 +177,10 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
     """Return an empty accumulator; it also samples rows if the evaluation will be recorded for a page."""
-    found = make_accumulator(model, rows, job.threshold, job.positive)
-    found.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
-    found.proved = ProvedCounts() if job.certify else None
-    return found
+    accumulator = make_accumulator(model, rows, job.threshold, job.positive)
+    accumulator.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
+    accumulator.proved = ProvedCounts() if job.certify else None
+    return accumulator
 
 
 class _OfBatch(NamedTuple):
@@ -199,22 +199,22 @@ def _look_at_batch(model: Model, sampled: bool, certified: bool, decision: Float
     return _OfBatch(samples, model.intervals(batch.X) if certified else None)
 
 
-def describe_proved(found: ProvedFigures) -> Iterator[str]:
+def describe_proved(figures: ProvedFigures) -> Iterator[str]:
     """Yield in words what is proved of the exact optimum on some rows."""
-    if found.error is None:
-        for name, bounds in (("MAE", found.MAE), ("RMSE", found.RMSE)):
+    if figures.error is None:
+        for name, bounds in (("MAE", figures.MAE), ("RMSE", figures.RMSE)):
             if bounds is not None:
                 yield f"{name} of the exact optimum: {bounds[0]:.6g} to {bounds[1]:.6g}"
         return
-    low, high = found.error
+    low, high = figures.error
     ends = percent(low, 4) if low == high else f"between {percent(low, 4)} and {percent(high, 4)}"
     yield f"error of the exact optimum: {ends}"
-    labels = f"{found.proved} of {found.rows} labels are proved to be its labels"
-    others = [f"{found.open} open"] if found.open else []
-    others += [f"{found.differs} proved to differ"] if found.differs else []
+    labels = f"{figures.proved} of {figures.rows} labels are proved to be its labels"
+    others = [f"{figures.open} open"] if figures.open else []
+    others += [f"{figures.differs} proved to differ"] if figures.differs else []
     yield f"{labels}, {', '.join(others)}" if others else labels
-    if found.AUC is not None:
-        yield f"its AUC: {found.AUC[0]:.6g} to {found.AUC[1]:.6g}"
+    if figures.AUC is not None:
+        yield f"its AUC: {figures.AUC[0]:.6g} to {figures.AUC[1]:.6g}"
 
 
 def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
@@ -259,17 +259,17 @@ def accumulate_rows(
     """
     stopwatch = Stopwatch()
     if (groups := rows.groups()) is None:
-        found = empty()
-        look = partial(_look_at_batch, model, found.samples is not None, found.proved is not None)
+        accumulator = empty()
+        look = partial(_look_at_batch, model, accumulator.samples is not None, accumulator.proved is not None)
         for one in decide_rows(model, rows, threads, look):
-            count_rows(model, found, one.decision, one.truth)
-            if found.samples is not None:
-                found.samples.count_in(one.prepared.samples)
-            if found.proved is not None and one.truth is not None:
-                found.proved.add(model, one.truth, one.decision, one.prepared.bounds)
+            count_rows(model, accumulator, one.decision, one.truth)
+            if accumulator.samples is not None:
+                accumulator.samples.count_in(one.prepared.samples)
+            if accumulator.proved is not None and one.truth is not None:
+                accumulator.proved.add(model, one.truth, one.decision, one.prepared.bounds)
             if stopwatch.due():
-                on_progress(found.rows)
-        return found
+                on_progress(accumulator.rows)
+        return accumulator
     before = [0, *itertools.accumulate(group.rows for group in groups)]
 
     def report_groups(done: int) -> None:
@@ -306,10 +306,10 @@ class SliceEvaluation(NamedTuple):
 def evaluate_slices(work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int) -> SliceEvaluation:
     """Return the merged evaluation of all slices. Raises ClusterError and the errors of tasks."""
     task = Task("evaluate", evaluate_slice, needs)
-    found: SliceEvaluation = executor.reduce(
+    evaluation: SliceEvaluation = executor.reduce(
         task, parts, Joins(_merge_slices), (executor.share(work),), ignore_progress
     )
-    return found
+    return evaluation
 
 
 def evaluate_slice(part: Slice, work: ApplyWork) -> SliceEvaluation:

@@ -170,12 +170,12 @@ def leave_one_out_term(model: Model, threads: int) -> Term:
     return Term("leaving out rows", nbytes, f"matrices of {LEVELS} sizes of steps, by each thread")
 
 
-def bound_leave_one_out(found: TrainedProblems, threshold: float) -> LeaveOneOutFigures:
+def bound_leave_one_out(trained: TrainedProblems, threshold: float) -> LeaveOneOutFigures:
     """Return the figures of all rows. ``threshold``: of two classes, that of the model. Raises what reading the store raises."""
     from streamsvm.jobs.fit.enclose import AllRows, Scaling
 
-    problems = found.problems
-    rows = AllRows(found.store, Scaling.of(found.features, problems[0]), problems, found.weights)
+    problems = trained.problems
+    rows = AllRows(trained.store, Scaling.of(trained.features, problems[0]), problems, trained.weights)
     states = [LeaveOneOut(first, problem.loss) for first, problem in zip(rows.approach(), problems, strict=True)]
     for _ in range(4):
         states = [state.close(one) for state, one in zip(states, rows.read_states(states), strict=True)]
@@ -213,15 +213,15 @@ def _count_block(
     counts.waiting = []
 
 
-def describe_leave_one_out(found: LeaveOneOutFigures) -> list[str]:
+def describe_leave_one_out(figures: LeaveOneOutFigures) -> list[str]:
     """Return the figures in words."""
     from streamsvm.config.units import percent
 
-    if found.error is None:
-        bounds = (("MAE", found.MAE), ("RMSE", found.RMSE))
+    if figures.error is None:
+        bounds = (("MAE", figures.MAE), ("RMSE", figures.RMSE))
         lines = [f"{name} {ends[0]:.6g} to {ends[1]:.6g}" for name, ends in bounds if ends is not None]
     else:
-        low, high = found.error
+        low, high = figures.error
         ends = percent(low, 5) if low == high else f"between {percent(low, 5)} and {percent(high, 5)}"
-        lines = [f"error {ends} ({found.open} of {found.rows} rows open)"]
+        lines = [f"error {ends} ({figures.open} of {figures.rows} rows open)"]
     return lines

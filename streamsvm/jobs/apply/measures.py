@@ -34,10 +34,10 @@ def make_accumulator(
     model: Model, rows: RowBatches, threshold: float | None = None, positive: str | None = None
 ) -> Accumulator:
     """Return an empty accumulator for ``rows``, with the labels that occur in them. Raises UsageError."""
-    found = empty_accumulator(model, threshold, positive)
-    if isinstance(found, ClassAccumulator):
-        found.truths = rows.truths
-    return found
+    accumulator = empty_accumulator(model, threshold, positive)
+    if isinstance(accumulator, ClassAccumulator):
+        accumulator.truths = rows.truths
+    return accumulator
 
 
 def empty_accumulator(model: Model, threshold: float | None = None, positive: str | None = None) -> Accumulator:
@@ -47,12 +47,12 @@ def empty_accumulator(model: Model, threshold: float | None = None, positive: st
     """
     if not model.numeric:
         if positive is not None and (len(model.weights) > 1 or positive not in model.classes):
-            found = f"the model's classes are {', '.join(map(quote, model.classes[:10]))}"
+            hint = f"the model's classes are {', '.join(map(quote, model.classes[:10]))}"
             if len(model.weights) > 1:
                 raise UsageError(
-                    f"--positive is for two classes, and {found}", hint="leave it out: each class has its figures"
+                    f"--positive is for two classes, and {hint}", hint="leave it out: each class has its figures"
                 )
-            raise UsageError(f"--positive {quote(positive)} is no class of the model", hint=found)
+            raise UsageError(f"--positive {quote(positive)} is no class of the model", hint=hint)
         return ClassAccumulator(model.classes, threshold, positive or _positive_class_in_model(model))
     if positive is not None:
         raise UsageError("--positive is for classes, and the model predicts numbers", hint="leave it out")

@@ -144,8 +144,8 @@ def rejects_path(job: PredictJob) -> Path:
 
 
 def _outputs(job: PredictJob) -> list[Output]:
-    found = [Output(Path(job.out), PREDICTIONS)]
-    return found if job.on_bad_line == "error" else [*found, Output(rejects_path(job), REJECTS, continues=True)]
+    outputs = [Output(Path(job.out), PREDICTIONS)]
+    return outputs if job.on_bad_line == "error" else [*outputs, Output(rejects_path(job), REJECTS, continues=True)]
 
 
 def _scratch_name(job: PredictJob) -> Path:

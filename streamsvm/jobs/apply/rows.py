@@ -221,13 +221,13 @@ class RowBatches:
     def _check_width(self, X: Rows) -> None:
         columns = self.model.columns
         if isinstance(X, CSR):
-            found = int(X.indices.max(initial=-1)) + 1
-            wrong = found > columns
+            width = int(X.indices.max(initial=-1)) + 1
+            wrong = width > columns
         else:
-            found = X.values.shape[1]
-            wrong = found != columns
+            width = X.values.shape[1]
+            wrong = width != columns
         if wrong:
-            raise width_error("the source", found, columns)
+            raise width_error("the source", width, columns)
 
 
 def model_terms(model: Model, threads: int = 1) -> list[Term]:
@@ -248,10 +248,10 @@ def model_terms(model: Model, threads: int = 1) -> list[Term]:
     ]
 
 
-def width_error(what: str, found: int, expected: int) -> DataError:
+def width_error(what: str, width: int, expected: int) -> DataError:
     """Return the error for rows whose number of columns is not the model's."""
     return DataError(
-        f"{what} has {found} columns, the model {expected}",
+        f"{what} has {width} columns, the model {expected}",
         code="E-SCHEMA",
         hint="apply the model to data with the columns it was trained on",
     )
@@ -365,12 +365,14 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
     moved = find_moved_offsets(model, store.facts)
     if len(moved.columns):
         terms.append(Term("shifted block", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
-    found = RowBatches(model, list(model.classes), layout.rows, terms, store=store, offsets=moved)
+    batches = RowBatches(model, list(model.classes), layout.rows, terms, store=store, offsets=moved)
     if ids := store.facts.get("ids"):
-        found.id_column, found.id_reader = str(ids.get("column")), partial(IdReader, path)
+        batches.id_column, batches.id_reader = str(ids.get("column")), partial(IdReader, path)
     if layout.columns < model.columns:
-        found.notices.append(f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0")
-    return found
+        batches.notices.append(
+            f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0"
+        )
+    return batches
 
 
 def find_moved_offsets(model: Model, facts: JsonMapping) -> Offsets:
@@ -382,10 +384,10 @@ def check_names(model: Sequence[str] | None, store: Sequence[str] | None, path: 
     """Raise DataError E-SCHEMA for the first column whose name differs."""
     if not model or not store or list(model) == list(store):
         return
-    for number, (expected, found) in enumerate(zip(model, store, strict=False)):
-        if expected != found:
+    for number, (expected, actual) in enumerate(zip(model, store, strict=False)):
+        if expected != actual:
             raise DataError(
-                f"column {number + 1} of store '{path}' is {quote(found)}, the model expects {quote(expected)}",
+                f"column {number + 1} of store '{path}' is {quote(actual)}, the model expects {quote(expected)}",
                 code="E-SCHEMA",
                 hint="ingest the same columns in the same order",
             )
@@ -464,15 +466,15 @@ def decide_rows(
 ) -> Generator[RowDecisions]:
     """Yield the decisions on all rows, in order, computed on ``threads`` threads. Raises what reading raises."""
     names, task = rows.names(), Task("apply", decide_part, function_of_parts=_decisions)
-    with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as found:
-        for one in found:
+    with closing(local_executor(threads).map(task, rows.parts(), (model, rows, prepare))) as decisions:
+        for one in decisions:
             yield one._replace(ids=names(one.ids, one.first, len(one.decision)))
 
 
 def decide_part(part: RowPart, model: Model, rows: RowBatches, prepare: Prepare | None) -> RowDecisions:
     """Apply the model to one part."""
-    with closing(_decisions(iter([part]), model, rows, prepare)) as found:
-        return next(found)
+    with closing(_decisions(iter([part]), model, rows, prepare)) as decisions:
+        return next(decisions)
 
 
 def _decisions(

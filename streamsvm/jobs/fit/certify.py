@@ -131,15 +131,15 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eva
     DataError, UsageError or DefectError for values that are not finite, before anything is written. Returns what is
     proved of each problem, if the plan asks for enclosures; else an empty list.
     """
-    features, found = _map_of(plan), list[Evaluated]()
+    features, evaluated = _map_of(plan), list[Evaluated]()
     if features is not None:
         evaluate_features(plan, training, raw, features)
     elif not plan.solver.exact_kernel:
-        found = _bound(plan, training, raw, seen)
+        evaluated = _bound(plan, training, raw, seen)
     for run in training.runs:
         check_finite(run, plan)
     training.status = status_of(training, plan)
-    return found
+    return evaluated
 
 
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
@@ -289,7 +289,7 @@ def evaluate_scaled(
 
     sums = evaluate_problems(raw, Raw(1.0), problems, weights, _dual_rows(training), dual_values)
     sizes = np.append(column_sizes(Raw(1.0), raw, 1.0)[0][:-1] * features.scale, abs(features.bias))
-    found = []
+    evaluated = []
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.map_sum)
         size = float(sizes @ reach_of_weights(solution.w))
@@ -305,8 +305,8 @@ def evaluate_scaled(
                 gradient = solution.w - evaluation.slopes[0].vector()
             of_rows = np.append(_sizes_of_rows(raw, 1.0)[:-1] * features.scale, abs(features.bias))
             off = 2 * (len(sizes) + 2) * UNIT * float(of_rows @ np.abs(solution.w))
-            found.append(_describe_point(plan, run, proved, gradient, (of_rows, off, terms, known)))
-    return found
+            evaluated.append(_describe_point(plan, run, proved, gradient, (of_rows, off, terms, known)))
+    return evaluated
 
 
 def _sizes_of_rows(store: Store, bias: float) -> Float64:

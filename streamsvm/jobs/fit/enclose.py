@@ -146,26 +146,27 @@ def enclose(
     """
     scaling = Scaling.of(features, problems[0])
     points = [point for _, point in known]
-    found = [_smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, known, strict=True)]
+    enclosures = [_smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, known, strict=True)]
     if full and uses_matrices(problems[0]):
-        found = read_all(store, scaling, problems, weights)
+        enclosures = read_all(store, scaling, problems, weights)
     elif uses_matrices(problems[0]) and any(point is not None for point in points):
-        balls, count = found, len(store.layout.chunks)
+        balls, count = enclosures, len(store.layout.chunks)
         sizes = [
             (min(SAMPLE_CHUNKS, count), SAMPLE_ROWS),
             (max(SAMPLE_CHUNKS, count // CHUNKS_A_SAMPLE), store.layout.rows),
         ]
         for chunks, most in sizes if count >= SAMPLE_CHUNKS * CHUNKS_A_SAMPLE else sizes[:1]:
             sample = read_sample(store, scaling, problems, chunks, most)
-            found = [
+            enclosures = [
                 ball if point is None else _choose(enclose_by_rows(point, rows.at(point, problem), problem.loss), ball)
                 for ball, point, rows, problem in zip(balls, points, sample, problems, strict=True)
             ]
             if all(
-                _proves_enough(one, rows, problem) for one, rows, problem in zip(found, sample, problems, strict=True)
+                _proves_enough(one, rows, problem)
+                for one, rows, problem in zip(enclosures, sample, problems, strict=True)
             ):
                 break
-    return Enclosures(tuple(limit_bytes(found)), scaling.bias, scaling.shift, scaling.scale)
+    return Enclosures(tuple(limit_bytes(enclosures)), scaling.bias, scaling.shift, scaling.scale)
 
 
 def _smaller(ball: Enclosure, point: EvaluatedPoint | None) -> Enclosure:
@@ -215,13 +216,13 @@ def read_sample(
             all_codes.append(loaded.chunk.codes[chosen])
             weights += [] if loaded.chunk.weight is None else [loaded.chunk.weight[chosen]]
     rows, codes, weight = np.concatenate(parts), np.concatenate(all_codes), np.concatenate(weights) if weights else None
-    found = []
+    samples = []
     for problem in problems:
         chosen_rows = problem.kind.select(codes)
         own = slice(None) if chosen_rows is None else np.flatnonzero(chosen_rows)
         y, s = targets_and_weights(problem, codes[own], None if weight is None else weight[own])
-        found.append(SampleRows(rows[own], y, problem.C * s.astype(np.float64)))
-    return found
+        samples.append(SampleRows(rows[own], y, problem.C * s.astype(np.float64)))
+    return samples
 
 
 def read_all(store: Store, scaling: Scaling, problems: list[Problem], weights: list[Float64]) -> list[Enclosure]:
@@ -230,19 +231,19 @@ def read_all(store: Store, scaling: Scaling, problems: list[Problem], weights: l
     Where the lemma does not apply, it is tried again after a Newton step, with three readings more.
     """
     rows = AllRows(store, scaling, problems, weights)
-    firsts, found = rows.read_first(), list[Enclosure]()
+    firsts, enclosures = rows.read_first(), list[Enclosure]()
     for number in range(MOST_ATTEMPTS):
         states = [Readings(first, problem.loss) for first, problem in zip(firsts, problems, strict=True)]
         sums = rows.read_states(states)
         states = [state.close(one) for state, one in zip(states, sums, strict=True)]
         sums = rows.read_states(states)
-        found = [state.enclose(one) for state, one in zip(states, sums, strict=True)]
-        if number == MOST_ATTEMPTS - 1 or all(one.root is not None for one in found):
+        enclosures = [state.enclose(one) for state, one in zip(states, sums, strict=True)]
+        if number == MOST_ATTEMPTS - 1 or all(one.root is not None for one in enclosures):
             break
         firsts, is_nearer = rows.step(firsts)
         if not is_nearer:
             break
-    return found
+    return enclosures
 
 
 @dataclass(slots=True)

@@ -55,17 +55,17 @@ class _Sample(NamedTuple):
     def column(self, j: int) -> Float64:
         """Return the values of column ``j`` in all rows."""
         low, high = np.searchsorted(self.columns, (j, j + 1))
-        found = np.zeros(len(self.targets))
-        found[self.entry_rows[low:high]] = self.values[low:high]
-        return found
+        column = np.zeros(len(self.targets))
+        column[self.entry_rows[low:high]] = self.values[low:high]
+        return column
 
     def one_hot(self, start: int, stop: int) -> Int64:
         """Return, for each row, which of the one-hot columns [start, stop) is 1, counted from 1; 0 if none is."""
         low, high = np.searchsorted(self.columns, (start, stop))
-        found = np.zeros(len(self.targets), np.int64)
+        places = np.zeros(len(self.targets), np.int64)
         chosen = self.values[low:high] != 0.0
-        found[self.entry_rows[low:high][chosen]] = self.columns[low:high][chosen] - start + 1
-        return found
+        places[self.entry_rows[low:high][chosen]] = self.columns[low:high][chosen] - start + 1
+        return places
 
 
 def label_leak_notice(store: Store) -> list[str]:
@@ -75,13 +75,13 @@ def label_leak_notice(store: Store) -> list[str]:
         return []
     sources = group_columns(store.facts.get("names"), encoding, layout.columns)
     sample = _sample_rows(store)
-    found: dict[int, str] = {}
+    leaks: dict[int, str] = {}
     for group, text in _find_proportional_columns(sources, sample) if layout.numeric else _separating(sources, sample):
-        found.setdefault(group, text)
-    if not found:
+        leaks.setdefault(group, text)
+    if not leaks:
         return []
-    names = [sources.name_of(group) for group in found]
-    shown = list_first([f"{quote(name)} {text}" for name, text in zip(names, found.values(), strict=True)], MAX_NAMED)
+    names = [sources.name_of(group) for group in leaks]
+    shown = list_first([f"{quote(name)} {text}" for name, text in zip(names, leaks.values(), strict=True)], MAX_NAMED)
     what = "predicts the label almost perfectly" if len(names) == 1 else "predict the label almost perfectly, each"
     drop = " ".join(f"--drop {shell_word(name)}" for name in names[:MAX_NAMED])
     which = "a column" if len(names) == 1 else f"{len(names)} columns"

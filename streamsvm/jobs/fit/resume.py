@@ -271,17 +271,17 @@ def _load_matching_model(job: FitJob, store: Store, path: Path) -> Model | None:
     return model if not _settings_differ(job, model, names) and data.get("digest") == store.digest else None
 
 
-def _read_certificate(found: JsonObject, facts: JsonObject) -> Certificate:
+def _read_certificate(record: JsonObject, facts: JsonObject) -> Certificate:
     """Return the certificate in a record of the run."""
-    return Certificate(found["primal"], found["dual"], facts=facts, rounding=found.get("rounding", 0.0))
+    return Certificate(record["primal"], record["dual"], facts=facts, rounding=record.get("rounding", 0.0))
 
 
 def _restore_training(record: JsonObject, plan: Plan) -> Training:
     """Return the training in a record of the run. Raises KeyError, ValueError, TypeError for a record of another plan."""
     facts = dict(zip(("simplex_gap", "seen_gap"), record["simplex"] or (), strict=False))
     runs = [
-        ProblemRun(problem, None, _read_certificate(found, facts), done=True)
-        for problem, found in zip(plan.problems, record["problems"], strict=True)
+        ProblemRun(problem, None, _read_certificate(certificate, facts), done=True)
+        for problem, certificate in zip(plan.problems, record["problems"], strict=True)
     ]
     training = Training(runs, Status(record["status"]))
     for name in ("passes", "seconds", "peak", "bytes_read", "reads_repeated"):

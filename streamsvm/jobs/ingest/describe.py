@@ -136,17 +136,17 @@ def add_problems(
     if error.code not in EXPLAINED or job.cluster or job.repair or STANDARD_INPUT in map(str, job.sources):
         return
     try:
-        found = describe(job, most_rows=MOST_ROWS, open_rows=open_rows)
+        description = describe(job, most_rows=MOST_ROWS, open_rows=open_rows)
     except StreamSVMError:
         return  # only the first error is shown
-    refused = [problem for column in found.columns for problem in column.problems if problem.refused]
+    refused = [problem for column in description.columns for problem in column.problems if problem.refused]
     if not refused or (len(refused) == 1 and error.code != BAD_LINES):
         return
-    report({"event": "problems", "lines": list(found.problems)})
-    for line in found.problems:
+    report({"event": "problems", "lines": list(description.problems)})
+    for line in description.problems:
         error.add_note(line)
     error.hint = f"in all {len(refused)} things are not in order; with them the table is read by: " + command(
-        **suggest_changes(found.columns, job)
+        **suggest_changes(description.columns, job)
     )
 
 

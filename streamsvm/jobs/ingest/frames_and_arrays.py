@@ -100,9 +100,9 @@ def column_of(values: Any) -> Array:
         from streamsvm.store.sources.data_frames import one_column
 
         values = np.concatenate([np.asarray(batch.column(0)) for batch in one_column(values)] or [np.empty(0)])
-    found = np.asarray(values)
-    if found.ndim == 2 and found.shape[1] == 1:
-        found = found[:, 0]
-    if found.ndim != 1:
-        raise UsageError(f"labels and weights must have shape (n,), not {found.shape}", hint="pass an array (n,)")
-    return found
+    column = np.asarray(values)
+    if column.ndim == 2 and column.shape[1] == 1:
+        column = column[:, 0]
+    if column.ndim != 1:
+        raise UsageError(f"labels and weights must have shape (n,), not {column.shape}", hint="pass an array (n,)")
+    return column

@@ -111,9 +111,9 @@ def precision_notices(stored: Path, source: Source, first: Rows) -> list[str]:
     store, offsets = open_store(stored), offsets_from(source.encoding())
     ids = find_id_columns(first, source.columns or 0, offsets)
     statistics = store.statistics()
-    found = precision_warnings(statistics, store.layout.rows, source.names, offsets, ids)
+    lines = precision_warnings(statistics, store.layout.rows, source.names, offsets, ids)
     named = np.union1d(ids, far_columns(statistics, store.layout.rows)).astype(np.int64)
-    return found + warn_of_crowded_columns(store, statistics, source.names, offsets, named)
+    return lines + warn_of_crowded_columns(store, statistics, source.names, offsets, named)
 
 
 def store_precision_notices(store: Store) -> list[str]:
@@ -122,8 +122,8 @@ def store_precision_notices(store: Store) -> list[str]:
     here = Offsets(
         np.empty(0, np.int64), np.empty(0)
     )  # columns with an offset are not reported, because nothing is lost
-    found = precision_warnings(statistics, store.layout.rows, names, here)
-    return found + warn_of_crowded_columns(
+    lines = precision_warnings(statistics, store.layout.rows, names, here)
+    return lines + warn_of_crowded_columns(
         store, statistics, names, offsets, far_columns(statistics, store.layout.rows)
     )
 
@@ -232,10 +232,10 @@ def precision_warnings(
     """
     largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))
     step = np.spacing(largest.astype(np.float32)).astype(np.float64)
-    found = []
+    lines = []
     if len(offsets.columns):
         shown = [f"{name_of(names, int(j))} less {o:.15g}" for j, o in zip(*offsets, strict=True)]
-        found.append(
+        lines.append(
             f"stored with an offset subtracted, because float32 is too coarse that far from 0: {list_first(shown, SHOWN)}"
         )
     far = np.setdiff1d(far_columns(statistics, rows), ids)
@@ -244,12 +244,12 @@ def precision_warnings(
             f"{name_of(names, int(j))} (mean {statistics.mean[j]:.6g}, kept in steps of {step[j]:.2g})" for j in far
         ]
         text = "float32 is too coarse for columns this far from 0: " + list_first(shown, SHOWN)
-        found.append(f"{text}; subtract a constant from them before ingest, or leave them out with --drop")
+        lines.append(f"{text}; subtract a constant from them before ingest, or leave them out with --drop")
     if ids:
         lost = [j for j in ids if largest[j] > LARGEST_EXACT]
         note = f"; above 16,777,216 different ones are stored as the same: {_names(names, lost)}" if lost else ""
-        found.append(f"ids rather than quantities, it seems: {_names(names, ids)}; leave them out with --drop{note}")
-    return found
+        lines.append(f"ids rather than quantities, it seems: {_names(names, ids)}; leave them out with --drop{note}")
+    return lines
 
 
 def _names(names: Sequence[str] | None, columns: Sequence[int]) -> str:

@@ -165,7 +165,7 @@ class Stores:
             chosen = self._split.choose(self.rows, codes, batch.split)
             for writer, mask in zip(self._writers, (~chosen, chosen), strict=True):
                 if mask.any():
-                    weight, ids = (None if found is None else found[mask] for found in (batch.weight, batch.ids))
+                    weight, ids = (None if values is None else values[mask] for values in (batch.weight, batch.ids))
                     writer.append(row_where(X, mask), codes[mask], weight, ids)
             self.test_rows += int(np.count_nonzero(chosen))
         self.rows += rows
@@ -181,8 +181,8 @@ class Stores:
         if does_not_fit.any():
             row, column = np.argwhere(does_not_fit)[0].tolist()
             place = f"row {self.rows + row + 1}, feature {column + 1}"
-            found = f"{place}: {X.values[row, column]:g} does not fit {encoding.dtype}, which holds {RANGES[encoding.dtype]}"
-            raise DataError(found, code="E-RANGE", hint="pass --store-dtype float32, or scale the numbers")
+            message = f"{place}: {X.values[row, column]:g} does not fit {encoding.dtype}, which holds {RANGES[encoding.dtype]}"
+            raise DataError(message, code="E-RANGE", hint="pass --store-dtype float32, or scale the numbers")
         return Dense(rounded)
 
     def commit(self, columns: int, facts: JsonObject) -> Manifest:
@@ -254,7 +254,7 @@ class IngestResult(JobResult):
         classes = (
             [f"{name} {count}" for name, count in zip(self.classes, self.counts, strict=True)] if self.classes else []
         )
-        found = {
+        texts = {
             "store": str(self.store),
             "rows": str(self.rows),
             "columns": str(self.columns),
@@ -263,7 +263,7 @@ class IngestResult(JobResult):
             "test store": "" if self.test_store is None else f"{self.test_store} ({self.test_rows} rows)",
             "time": seconds_text(self.seconds),
         }
-        return {name: text for name, text in found.items() if text}
+        return {name: text for name, text in texts.items() if text}
 
 
 def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
@@ -505,10 +505,10 @@ def settings_of(job: IngestJob) -> JsonObject:
     plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
     settings = {name: value for name, value in plain.items() if name not in SETTINGS_WITHOUT_CONTENT}
     settings["sources"] = [
-        [path.name, found.st_size, found.st_mtime_ns]
+        [path.name, status.st_size, status.st_mtime_ns]
         for path in job.sources
         if path.exists()
-        for found in [path.stat()]
+        for status in [path.stat()]
     ]
     return settings
 
@@ -619,7 +619,7 @@ def _commit(job: IngestJob, source: Source, stores: Stores, rejected: int) -> li
     if job.split_by or job.split_after:
         check_split(stores.rows, stores.test_rows, "--split-by" if job.split_by else "--split-after")
     if not isinstance(stores.coder, NumberCoder):
-        check_codings({source.sources[file].name: found for file, found in stores.labels.items()})
+        check_codings({source.sources[file].name: labels for file, labels in stores.labels.items()})
     columns = source.columns
     assert columns is not None
     facts = manifest_facts(job, source, rejected, stores.coder)

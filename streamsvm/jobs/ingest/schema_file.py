@@ -55,8 +55,8 @@ def read_schema(path: Path) -> SchemaFile:
     roles: dict[str, str] = {}
     for name, kind in columns.items():
         if kind in ROLES and kind in roles:
-            found = f"{path}: both {quote(roles[kind])} and {quote(name)} are the {kind}"
-            raise ConfigError(found, hint="name one of them")
+            message = f"{path}: both {quote(roles[kind])} and {quote(name)} are the {kind}"
+            raise ConfigError(message, hint="name one of them")
         if kind in ROLES:
             roles[kind] = name
     features = tuple(f"{name}={kind}" for name, kind in columns.items() if kind not in ROLES)

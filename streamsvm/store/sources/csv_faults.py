@@ -316,8 +316,8 @@ class BadLineFilter:
         rows = np.flatnonzero(has_right_length)
         wrong = {plain[rows[k]]: name for k, name in self._first_unreadable(table).items()}
         suspects.update(wrong)
-        found = ((k, self._find_fault(lines[k], numbers[k], wrong.get(k))) for k in sorted(suspects))
-        faults = {k: error for k, error in found if error is not None}
+        checked = ((k, self._find_fault(lines[k], numbers[k], wrong.get(k))) for k in sorted(suspects))
+        faults = {k: error for k, error in checked if error is not None}
         good = b"".join(line + b"\n" for k, line in enumerate(lines) if k not in faults)
         if good and not self._has_no_bad_line(good):
             return None
@@ -385,14 +385,14 @@ class BadLineFilter:
         """Return the rows of a table of text with a value that is not in order, as far as can be told at once, and the first
         column of the file in which each has one.
         """
-        found, columns = dict[int, str](), self._columns
+        first_columns, columns = dict[int, str](), self._columns
         for name in reversed([name for name in self._dialect.names if name in table.column_names]):
             column = columns.read.get(name) or Column(name, NUMBER if name in columns.numbers else CATEGORY)
             wrong = unreadable_rows(table, [column], columns.words, missing=self._may_miss(name))
             if name == columns.weight:
                 wrong |= pc.starts_with(table.column(name).cast(pa.string()), "-").fill_null(False).to_numpy()
-            found |= dict.fromkeys(np.flatnonzero(wrong).tolist(), name)
-        return found
+            first_columns |= dict.fromkeys(np.flatnonzero(wrong).tolist(), name)
+        return first_columns
 
     def _find_fault(self, line: bytes, number: int, column: str | None = None) -> DataError | None:
         """Return the error for a line; None if it is good. ``column``: where it is expected, which is looked at first."""

@@ -207,10 +207,10 @@ def has_multiline_values(head: bytes, dialect: Dialect) -> bool:
     text = rows.decode(errors="replace").split("\n", dialect.skipped)[-1]
     try:
         read = csv.reader(io.StringIO(text, newline=""), delimiter=dialect.delimiter)
-        found = {len(row) for row in read if any("\n" in value for value in row)}
+        widths = {len(row) for row in read if any("\n" in value for value in row)}
     except csv.Error:  # a value of more than 128 KiB
         return False
-    return found == {len(dialect.names)}
+    return widths == {len(dialect.names)}
 
 
 def block_bytes(columns: int) -> int:

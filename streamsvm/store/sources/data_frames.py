@@ -278,9 +278,9 @@ class _AddedColumns:
         """Return the schema of the batches that ``join`` yields for a table. Raises DataError E-HEADER for a column of the same name."""
         if twice := set(map(str, table.names)) & self._columns.keys():
             (name, *_) = sorted(twice)
-            found = f"the table has a column {quote(name)}, which is what the values given beside it are called"
+            message = f"the table has a column {quote(name)}, which is what the values given beside it are called"
             hint = f"pass {name}={name!r} if it holds them, else rename it"
-            raise DataError(found, code="E-HEADER", hint=hint)
+            raise DataError(message, code="E-HEADER", hint=hint)
         fields = [pa.field(str(field.name), readable_type(field.type)) for field in table]
         return pa.schema(fields + [pa.field(name, values.type) for name, values in self._columns.items()])
 

@@ -434,23 +434,23 @@ def _explain_value(value: Arrow, column: Column, options: SourceOptions) -> BadC
     """Return the error that encoding a bad value raises; ``value``: a column of one row, which is not missing."""
     if column.kind == VECTOR:
         return explain_vector(value, column.name, column.size)
-    found = value[0].as_py()
-    if column.kind == NUMBER or not isinstance(found, str):
+    content = value[0].as_py()
+    if column.kind == NUMBER or not isinstance(content, str):
         try:
-            float(found)
+            float(content)
             check_numbers(value, column.name)
         except BadCell as cell:
             return cell
         except (ValueError, TypeError):  # not a number
             pass
     is_date = column.kind in (YEARS, *CALENDAR)
-    if column.form == EPOCH or not isinstance(found, str) or (is_date and (column.zone or found.count(":"))):
+    if column.form == EPOCH or not isinstance(content, str) or (is_date and (column.zone or content.count(":"))):
         try:
             TableEncoder(Schema((column,), None), Counter(), options).encode(pa.record_batch([value], [column.name]))
         except BadCell as cell:
             return cell
     return BadCell(
-        0, column.name, "E-PARSE", f"expected {describe_expected_text(column)}, found {quote(found)}", WRITTEN_HINT
+        0, column.name, "E-PARSE", f"expected {describe_expected_text(column)}, found {quote(content)}", WRITTEN_HINT
     )
 
 

@@ -188,17 +188,17 @@ class Schema:
         """
         from streamsvm.store.sources.text_features import hash_place_and_sign
 
-        found: dict[int, list[str]] = {}
+        names_by_place: dict[int, list[str]] = {}
         signs: dict[int, set[int]] = {}
         for column in self.columns:
             first = f"{column.name}="  # of several values of one column the others are named by the value alone
             for value in column.frequent:
                 place, sign = hash_place_and_sign(column.name, value, self.hash_bits)
-                names = found.setdefault(place, [])
+                names = names_by_place.setdefault(place, [])
                 names.append(value if any(name.startswith(first) for name in names) else first + value)
                 signs.setdefault(place, set()).add(sign)
         marks = {place: "-" if of_place == {-1} else "" for place, of_place in signs.items() if len(of_place) == 1}
-        return {place: mark + " or ".join(found[place]) for place, mark in marks.items()}
+        return {place: mark + " or ".join(names_by_place[place]) for place, mark in marks.items()}
 
     @property
     def indicators(self) -> list[list[int]]:

@@ -327,8 +327,8 @@ def recognize_text(sample: Any, *, comma_first: bool = False) -> tuple[str, str]
     texts = _drop_words(distinct, (*WORDS, *NUMBER_WORDS))
     if not len(texts):
         return (CATEGORY, "") if len(distinct) else ("", "")
-    if (found := _recognize_amounts(texts, comma_first=comma_first))[0]:
-        return found
+    if (amounts := _recognize_amounts(texts, comma_first=comma_first))[0]:
+        return amounts
     forms = [form for form in DATES if parse_dates_or_null(texts, form).null_count == 0]
     forms = forms or [form for form in DATES if _are_dates_with_mistakes(texts, form)]
     forms = forms or [form for form in DATES if _are_nearly_all(parse_dates_or_null(texts, form))]

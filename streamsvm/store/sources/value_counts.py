@@ -103,14 +103,14 @@ def note_similar_values(schema: Schema, notices: dict[str, int]) -> None:
 
 def count_first_values(schema: Schema, samples: Mapping[str, Arrow]) -> dict[str, tuple[str, ...]]:
     """Return the most frequent values of hashed columns in the first rows, by column; crosses are left out."""
-    found = {}
+    frequent = {}
     for column in schema.columns:
         if column.kind == HASHED and not column.parts and column.name in samples:
             counted = null_out_nan(samples[column.name]).drop_null().value_counts()
             texts = to_canonical_text(counted.field("values")).to_pylist()
             counts = dict(zip(texts, counted.field("counts").to_pylist(), strict=True))
-            found[column.name] = most_frequent(counts)
-    return found
+            frequent[column.name] = most_frequent(counts)
+    return frequent
 
 
 def new_census(schema: Schema, memory_limit: int | None = None) -> TableCensus:
