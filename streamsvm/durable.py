@@ -266,8 +266,8 @@ _PART = re.compile(r"\.part-\d+\.h5" + re.escape(PARTIAL))
 def scratch_beside(target: Path) -> Iterator[Path]:
     """Provide a temporary directory beside an output, removed when the context ends. Raises StorageError."""
     with explain_errors("writing beside", target):
-        made = tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}.", suffix=PARTIAL)
-    with made as directory:
+        scratch = tempfile.TemporaryDirectory(dir=target.resolve().parent, prefix=f".{target.name}.", suffix=PARTIAL)
+    with scratch as directory:
         yield Path(directory)
 
 

@@ -180,8 +180,8 @@ PlaceRows = Callable[[dict[str, Any]], AbstractContextManager[tuple[dict[str, An
 instead of the action of the command, or None."""
 
 
-def _place_nothing(given: dict[str, Any]) -> AbstractContextManager[tuple[dict[str, Any], None]]:
-    return nullcontext((given, None))
+def _place_nothing(arguments: dict[str, Any]) -> AbstractContextManager[tuple[dict[str, Any], None]]:
+    return nullcontext((arguments, None))
 
 
 def _make_function(
@@ -221,17 +221,17 @@ def bind_arguments(
     twice = sorted(set(positional) & set(options))
     if twice:
         raise TypeError(f"{name}() got several values for {', '.join(twice)}")
-    given = {**positional, **options}
-    for synonym in given.keys() & SYNONYMS.keys() & declared.parameters.keys():
-        parameter, value = SYNONYMS[synonym][0], given.pop(synonym)
+    bound = {**positional, **options}
+    for synonym in bound.keys() & SYNONYMS.keys() & declared.parameters.keys():
+        parameter, value = SYNONYMS[synonym][0], bound.pop(synonym)
         if value is None:
             continue
         value = count_jobs(value) if synonym == "n_jobs" and isinstance(value, int) else value
-        other = given.get(parameter)
+        other = bound.get(parameter)
         if other is not None and not equal_values(value, other):
             raise UsageError(explain_synonyms(parameter, other, synonym, value), hint="leave one of them out")
-        given[parameter] = value
-    return given
+        bound[parameter] = value
+    return bound
 
 
 def equal_values(one: object, other: object) -> bool:
@@ -245,15 +245,17 @@ def explain_synonyms(name: str, value: object, synonym: str, other: object) -> s
     return f"{name}={shown} and {synonym}={shown_other} are two names of one parameter, with different values"
 
 
-def _pop_python_options(step: str, given: dict[str, Any]) -> dict[str, Any]:
+def _pop_python_options(step: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """Remove the parameters that the command does not have from the options, and return them."""
-    return {name: given.pop(name, default) for name, (_, default, _) in python_parameters(step).items()}
+    return {name: arguments.pop(name, default) for name, (_, default, _) in python_parameters(step).items()}
 
 
-def _build_job(step: str, called: str, given: Mapping[str, Any], leave_out: Sequence[str] = (), **fixed: Any) -> Any:
+def _build_job(
+    step: str, called: str, arguments: Mapping[str, Any], leave_out: Sequence[str] = (), **fixed: Any
+) -> Any:
     """Return the job of a call of the function ``called``. Raises UsageError, ConfigError."""
     where = f"streamsvm.{called}"
-    return make_job(step, {**convert_options(step, given, where, leave_out), **fixed}, where)
+    return make_job(step, {**convert_options(step, arguments, where, leave_out), **fixed}, where)
 
 
 def _name_function(call: Callable[..., Any], name: str, declared: inspect.Signature, text: str) -> Callable[..., Any]:
@@ -373,8 +375,8 @@ def make_docstring(step: str, summary: str, declared: inspect.Signature, example
     """Return the docstring of the function of a command: summary, parameters, result, errors and an example."""
     fields = {parameter_name(field): field for field in STEPS[step].fields}
     lines = [summary, "", "Parameters", "----------"]
-    given = WITH_ROWS.get(step, {})
-    special = python_parameters(step) | (given if given.keys() <= declared.parameters.keys() else {})
+    row_parameters = WITH_ROWS.get(step, {})
+    special = python_parameters(step) | (row_parameters if row_parameters.keys() <= declared.parameters.keys() else {})
     for name, parameter in declared.parameters.items():
         if name in SYNONYMS:
             text, default = f"The same as {SYNONYMS[name][0]}, under its name in scikit-learn.", ""
@@ -393,7 +395,9 @@ def _describe_field(field: Field, step: str) -> tuple[str, str]:
     return to_python(text, step), to_python(field.default_text(), step)
 
 
-def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out: Collection[str] = ()) -> ValuesByName:
+def convert_options(
+    step: str, arguments: Mapping[str, Any], called: str, leave_out: Collection[str] = ()
+) -> ValuesByName:
     """Return converted values by field name, without values that are None, for which the declared default holds.
 
     An option can be named as on the command line, with underscores, or like its field. ``called``: the name of the function, for
@@ -402,7 +406,7 @@ def convert_options(step: str, given: Mapping[str, Any], called: str, leave_out:
     fields = [field for field in STEPS[step].fields if field.name not in leave_out]
     names = {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
     values: ValuesByName = {}
-    for name, value in given.items():
+    for name, value in arguments.items():
         field = names.get(name)
         if field is None:
             known = sorted({parameter_name(one) for one in fields})

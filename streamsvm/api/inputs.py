@@ -43,22 +43,22 @@ Action = Callable[[Any, Report], JobResult]
 
 
 @contextmanager
-def place_ingest_rows(given: ValuesByName) -> Iterator[tuple[ValuesByName, Action | None]]:
+def place_ingest_rows(arguments: ValuesByName) -> Iterator[tuple[ValuesByName, Action | None]]:
     """Provide the options of ``ingest`` for rows in memory, and the function that ingests these rows; None for files.
 
     Raises UsageError for labels or weights that are passed with files.
     """
-    X, y, weight = given.get("sources"), given.pop("y", None), given.get("weight")
+    X, y, weight = arguments.get("sources"), arguments.pop("y", None), arguments.get("weight")
     if isinstance(weight, str):
         weight = None
     elif weight is not None:
-        del given["weight"]
+        del arguments["weight"]
     action = _choose_action(X, y, weight, partial(format_call, "ingest", (y, weight), None))
     if action is not None:
-        given["sources"] = ()
+        arguments["sources"] = ()
     elif y is not None or weight is not None:
         raise UsageError("labels and weights beside files", hint="name their columns: label=NAME, weight=NAME")
-    yield given, action
+    yield arguments, action
 
 
 def _choose_action(X: Any, y: Any, weight: Any, call: Callable[..., str] | None = None) -> Action | None:
@@ -128,11 +128,11 @@ def model_options(step: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def place_models(given: ValuesByName, options: tuple[str, ...]) -> Iterator[ValuesByName]:
+def place_models(arguments: ValuesByName, options: tuple[str, ...]) -> Iterator[ValuesByName]:
     """Provide the options with paths in place of models, results of fits and estimators. Raises UsageError for other objects."""
-    objects = {name: given[name] for name in options if not isinstance(given.get(name), str | PathLike | None)}
+    objects = {name: arguments[name] for name in options if not isinstance(arguments.get(name), str | PathLike | None)}
     if not objects:
-        yield given
+        yield arguments
         return
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         paths = {}
@@ -142,7 +142,7 @@ def place_models(given: ValuesByName, options: tuple[str, ...]) -> Iterator[Valu
                 paths[name] = [_run_folder(one) for one in (value if isinstance(value, list | tuple) else [value])]
             else:
                 paths[name] = _model_file(value, path)
-        yield given | paths
+        yield arguments | paths
 
 
 def _model_file(value: Any, path: Path) -> Any:
@@ -184,39 +184,39 @@ OUTPUTS = {"fit": "model", "tune": "out"}
 
 
 @contextmanager
-def place_training_rows(step: str, given: ValuesByName) -> Iterator[tuple[ValuesByName, Action | None]]:
+def place_training_rows(step: str, arguments: ValuesByName) -> Iterator[tuple[ValuesByName, Action | None]]:
     """Provide the options of a fit or a search, and for rows in memory the function that stores them and trains.
 
     Rows are written to a temporary folder, and so is an output that the caller did not name. Raises UsageError.
     """
-    y, weight, output = given.pop("y", None), given.pop("weight", None), OUTPUTS[step]
-    if output in given and not isinstance(given[output], str | PathLike | None):
+    y, weight, output = arguments.pop("y", None), arguments.pop("weight", None), OUTPUTS[step]
+    if output in arguments and not isinstance(arguments[output], str | PathLike | None):
         if y is not None:
             second = {"fit": "the model's file", "tune": "the directory of the tables"}[step]
             raise UsageError("labels are given twice", hint=f"name {second} second, and pass y=LABELS")
-        y = given.pop(output)
-    X: Any = given.get("store")
+        y = arguments.pop(output)
+    X: Any = arguments.get("store")
     files = X is not None and kind_of(X) is RowKind.FILES
     if files:
         names = [os.fsdecode(X)] if isinstance(X, str | bytes | PathLike) else list(X)
         if not names:
             raise UsageError("no file is named", hint=f"sv.{step}('train.csv', label='y')")
-        X, given["more"] = names[0], tuple(names[1:])
-        given["store"] = X
-        given |= _name_columns(Path(X), y, weight)
-        has_output = given.get(output) is not None or (step == "fit" and _is_stored(Path(X)))
+        X, arguments["more"] = names[0], tuple(names[1:])
+        arguments["store"] = X
+        arguments |= _name_columns(Path(X), y, weight)
+        has_output = arguments.get(output) is not None or (step == "fit" and _is_stored(Path(X)))
     if X is None or (files and has_output):
-        yield given, None
+        yield arguments, None
         return
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(step, given.get(output)):
-        if given.get(output) is None:
-            given[output] = Path(folder) / ("model.ssvm" if step == "fit" else "search")
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder, explain_interruption(step, arguments.get(output)):
+        if arguments.get(output) is None:
+            arguments[output] = Path(folder) / ("model.ssvm" if step == "fit" else "search")
         if files:
-            yield given, None
+            yield arguments, None
             return
         check_readable(X)
-        given["store"] = Path(folder) / "rows.zarr"
-        yield given, partial(_train_on_rows, step, (X, y, weight))
+        arguments["store"] = Path(folder) / "rows.zarr"
+        yield arguments, partial(_train_on_rows, step, (X, y, weight))
 
 
 def _name_columns(path: Path, y: Any, weight: Any) -> ValuesByName:
@@ -255,14 +255,14 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
 
 
 @contextmanager
-def place_evaluation_rows(ingest: Callable[..., Any], given: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
+def place_evaluation_rows(ingest: Callable[..., Any], arguments: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
     """Provide the options of an evaluation with files in place of rows in memory.
 
     A table is read with the schema of the model; an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
-    y, X = given.pop("y", None), given.get("data")
+    y, X = arguments.pop("y", None), arguments.get("data")
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        options = dict(given)
+        options = dict(arguments)
         if kind_of(X) is not RowKind.FILES:
             check_readable(X)
             options |= _place_evaluation_rows(ingest, options["model"], X, y, Path(folder))

@@ -151,7 +151,7 @@ def format_call(
     from streamsvm.jobs.ingest.frames_and_arrays import BESIDE
 
     positional = STEPS[step].positional
-    given = {name for name, value in zip(BESIDE, beside, strict=True) if value is not None}
+    stated_names = {name for name, value in zip(BESIDE, beside, strict=True) if value is not None}
     values = field_values(requested or job, (field.name for field in STEPS[step].fields)) | changed
     output, words = Path(str(values[positional[-1]])), ["frame"]
     if step == "ingest" and _is_temporary(output) and changed.keys() == {"missing"}:
@@ -159,11 +159,11 @@ def format_call(
     if step == "ingest" or not _is_temporary(output):
         words.append(repr(output.name if _is_temporary(output) else str(output)))
     for name, value in zip(BESIDE, beside, strict=True):
-        if name in given:
+        if name in stated_names:
             words.append(f"{BESIDE[name]}={value!r}" if isinstance(value, str) else f"{BESIDE[name]}={BESIDE[name]}")
     for field in STEPS[step].fields:
         value = values[field.name]
-        if field.name not in {*positional, *given} and is_stated(field, value):
+        if field.name not in {*positional, *stated_names} and is_stated(field, value):
             words.append(f"{field.key}={list(value) if isinstance(value, tuple) else value!r}")
     return f"sv.{step}({', '.join(words)})"
 

@@ -356,12 +356,12 @@ def fit_inverse(vectors: Vectors) -> float:
     _check_both_classes(weight[weight > 0][:1], weight[weight > 0][1:])
     right = (weight[truth] + 1.0) / (weight[truth] + 2.0)
     others = (1.0 - right) / (classes - 1)
-    wanted = (right - others) * f[rows, truth] + others * f.sum(axis=1)
+    true_mean = (right - others) * f[rows, truth] + others * f.sum(axis=1)
 
     def slopes(b: float) -> tuple[float, float]:
         p = scipy.special.softmax(b * f, axis=1)
         mean = (p * f).sum(axis=1)
-        return float(s @ (mean - wanted)), float(s @ ((p * f * f).sum(axis=1) - mean * mean))
+        return float(s @ (mean - true_mean)), float(s @ ((p * f * f).sum(axis=1) - mean * mean))
 
     return _find_root(slopes, float(np.abs(f).max()))
 

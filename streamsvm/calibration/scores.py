@@ -147,8 +147,8 @@ def build_score_table(scores: Float64, truth: Int32, weights: Float64, draws: Fl
     k = scores.shape[1]
     sums = np.empty((k, 3, BINS))
     for j in range(k):
-        places, mine = find_bins(scores[:, j]), truth == (1 if k == 1 else j)
-        others, own = np.bincount(places + BINS * mine, weights, 2 * BINS).reshape(2, BINS)
+        places, in_class = find_bins(scores[:, j]), truth == (1 if k == 1 else j)
+        others, own = np.bincount(places + BINS * in_class, weights, 2 * BINS).reshape(2, BINS)
         sums[j, 0], sums[j, 1] = own, others
         sums[j, 2] = np.bincount(places, weights * scores[:, j], BINS)
     return ScoreTable(sums, Vectors(scores, truth.astype(np.int32), weights), draws).thin()

@@ -217,8 +217,8 @@ RUN_PATH_FIELD = {"fit": "model", "tune": "out"}
 """The option with the path of the model or the directory of a run, by step."""
 
 
-def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool = True) -> None:
-    """Run a job, show its progress and print its result. ``alone``: the job is not a step of a job file."""
+def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, is_only_step: bool = True) -> None:
+    """Run a job, show its progress and print its result. ``is_only_step``: the job is not a step of a job file."""
     with no_collection():
         from streamsvm.compute.compile_clock import CLOCK
         from streamsvm.engine.signals import listen
@@ -229,7 +229,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, alone: bool 
             check_groups()
         action = load(STEPS[name].action)
         gc.freeze()  # later collections skip the objects of modules, which stay until the end
-    one_object = as_json and name == "evaluate" and alone
+    one_object = as_json and name == "evaluate" and is_only_step
     with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listen():
         CLOCK.announce = None if as_json else partial(report, {"event": "compiling"})
         result: JobResult = action(job, report)
@@ -348,7 +348,7 @@ def run_file(
     for (name, _), job in zip(steps, jobs, strict=True):
         if not as_json:
             say(f"[{name}]")
-        execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], alone=False)
+        execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], is_only_step=False)
 
 
 def make_report_step(steps: list[tuple[str, ValuesByName]], out: Path) -> ValuesByName:

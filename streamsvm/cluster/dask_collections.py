@@ -417,8 +417,8 @@ def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str
 
 def _load_model(model: Any) -> Model:
     """Return the model: ``model`` itself, that of a fit's result or of a fitted estimator, or that of a file."""
-    given = find_model(model)
-    return load(Path(model)) if given is None else given
+    loaded = find_model(model)
+    return load(Path(model)) if loaded is None else loaded
 
 
 def _blocks(X: Collection, *row_arrays: Collection) -> list[tuple[Collection, ...]]:

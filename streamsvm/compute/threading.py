@@ -95,12 +95,12 @@ class Cores:
         self._busy = 1
         self._lock = threading.Lock()
 
-    def borrow(self, wanted: int) -> int:
-        """Return how many cores, up to ``wanted``, were idle and now belong to the caller until ``give_back`` is
+    def borrow(self, count_wanted: int) -> int:
+        """Return how many cores, up to ``count_wanted``, were idle and now belong to the caller until ``give_back`` is
         called.
         """
         with self._lock:
-            granted = max(0, min(wanted, self.count - self._busy))
+            granted = max(0, min(count_wanted, self.count - self._busy))
             self._busy += granted
             return granted
 

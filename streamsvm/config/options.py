@@ -361,8 +361,8 @@ def _parts_of(listed: Kind) -> tuple[Kind, ...]:
 
 def _parse_scalar(kinds: tuple[Kind, ...], text: str) -> OptionValue:
     """Parse text as the first numeric type that accepts it, else as true or false, else as text if text is allowed."""
-    wanted = [parser for kind, parser in NUMBER_PARSERS.items() if kind in kinds]
-    for parser in wanted:
+    parsers = [parser for kind, parser in NUMBER_PARSERS.items() if kind in kinds]
+    for parser in parsers:
         try:
             return parser(text)
         except UsageError:
@@ -370,7 +370,7 @@ def _parse_scalar(kinds: tuple[Kind, ...], text: str) -> OptionValue:
                 raise
     if bool in kinds:
         return _parse_switch(text)
-    if wanted and not any(kind is str or typing.get_origin(kind) is dict for kind in kinds):
+    if parsers and not any(kind is str or typing.get_origin(kind) is dict for kind in kinds):
         raise UsageError(f"'{text}' is not a number", hint="write it as 0.1 or 1e-3")
     return text
 

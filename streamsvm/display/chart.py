@@ -189,9 +189,11 @@ class Chart:
 
     def steps(self, points: Points, series: int, name: str = "") -> None:
         """Draw a step function: the value of a point holds until the next point."""
-        given = list(points)
-        corners = [(b[0], a[1]) for a, b in itertools.pairwise(given)]
-        self.line([p for pair in zip(given, [*corners, given[-1]], strict=True) for p in pair], series, name)
+        corner_points = list(points)
+        corners = [(b[0], a[1]) for a, b in itertools.pairwise(corner_points)]
+        self.line(
+            [p for pair in zip(corner_points, [*corners, corner_points[-1]], strict=True) for p in pair], series, name
+        )
 
     def band(self, low: Points, high: Points, series: int, name: str = "", kind: str = "band") -> None:
         """Fill the area between two lines."""

@@ -393,10 +393,10 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     chart.line([(t, _harmonic_mean(p, r)) for t, p, r in inner], INK, "F1")
     if low < own < high:
         chart.upright(own)
-    wanted = [(f"recall {percent(share)}", _reaching(known, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)]
+    recalls = [(f"recall {percent(share)}", _reaching(known, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)]
     rows = [
         (name, format_number(t), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")
-        for name, (t, p, r) in [("the best F1", best), *wanted]
+        for name, (t, p, r) in [("the best F1", best), *recalls]
     ]
     on = "below" if e.positive == e.classes[0] else "from"
     caption = f"Rows are taken for the class {on} this decision value"

@@ -139,11 +139,11 @@ def draw_error_tables(search: Search) -> PagePart:
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     tables = []
     for gamma in dict.fromkeys(s.gamma for s in whole):
-        mine = [s for s in whole if s.gamma == gamma]
-        weights = sorted({s.loss_weight for s in mine})
+        scores_of_gamma = [s for s in whole if s.gamma == gamma]
+        weights = sorted({s.loss_weight for s in scores_of_gamma})
         rows = []
-        for count in dict.fromkeys(s.landmarks for s in mine):
-            cells = {s.loss_weight: s for s in mine if s.landmarks == count}
+        for count in dict.fromkeys(s.landmarks for s in scores_of_gamma):
+            cells = {s.loss_weight: s for s in scores_of_gamma if s.landmarks == count}
             exact = "linear" if gamma is None else "exact"
             name = element("th", exact if count is None else str(count), scope="row")
             rows.append([name, *(_score_cell(cells.get(weight), search, low, high) for weight in weights)])
@@ -152,7 +152,7 @@ def draw_error_tables(search: Search) -> PagePart:
         tables.append(
             table(
                 [
-                    f"landmarks / {search.axis}" if any(s.landmarks for s in mine) else search.axis,
+                    f"landmarks / {search.axis}" if any(s.landmarks for s in scores_of_gamma) else search.axis,
                     *(f"{weight:g}" for weight in weights),
                 ],
                 rows,

@@ -48,12 +48,12 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
     """
     chunks = len(layout.chunks)
     suitable = max(1, min(layout.bytes_in_memory // GROUP_BYTES, chunks, MAX_GROUPS))
-    wanted = 1 << suitable.bit_length() - 1 if count is None else max(1, min(count, chunks))
+    group_count = 1 << suitable.bit_length() - 1 if count is None else max(1, min(count, chunks))
     ends = np.cumsum(layout.chunks)
-    place = np.arange(1, wanted)
-    cuts = np.searchsorted(ends, place * layout.rows / wanted, side="left") + 1
+    place = np.arange(1, group_count)
+    cuts = np.searchsorted(ends, place * layout.rows / group_count, side="left") + 1
     cuts = np.maximum.accumulate(cuts - place) + place  # no group is empty, even if chunks have very different lengths
-    cuts = np.minimum(cuts, chunks - wanted + place)
+    cuts = np.minimum(cuts, chunks - group_count + place)
     spans = zip([0, *cuts.tolist()], [*cuts.tolist(), chunks], strict=True)
     return _groups(layout, [range(first, stop) for first, stop in spans])
 

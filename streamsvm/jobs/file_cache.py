@@ -144,9 +144,9 @@ def ingest_given_rows(
     """
     held_out = HELD_OUT if table else 0.0
     asked = job.ingest_job((), Path(job.store), table=table, held_out=held_out, given_bytes=given_bytes)
-    made = ingest_rows(asked, report)
-    there = manifests.read(asked.store)
-    return CachedRows(asked, table, there.facts, there.layout().rows, made.notices, kept=False)
+    ingested = ingest_rows(asked, report)
+    manifest = manifests.read(asked.store)
+    return CachedRows(asked, table, manifest.facts, manifest.layout().rows, ingested.notices, kept=False)
 
 
 def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *, table: bool) -> CachedRows:
@@ -155,9 +155,9 @@ def _ingest_anew(asked: IngestJob, report: Report, executor: Executor | None, *,
             message = f"{path} exists already, and is not the cache of a fit or a search"
             raise ExistsError(message, hint="pass another --cache PATH")
     values = field_values(asked, (field.name for field in options_of(IngestJob))) | {"overwrite": True}
-    made = ingest_sources(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
-    there = manifests.read(asked.store)
-    return CachedRows(asked, table, there.facts, made.rows, made.notices)
+    ingested = ingest_sources(CacheIngestJob(**values, contents=describe_contents(asked)), report, executor)
+    manifest = manifests.read(asked.store)
+    return CachedRows(asked, table, manifest.facts, ingested.rows, ingested.notices)
 
 
 def plan_ingest(step: str, job: FilesJob) -> tuple[IngestJob, bool]:
@@ -239,17 +239,17 @@ def describe_contents(job: IngestJob) -> JsonObject:
 def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
     """Return the existing cache if it was made from the same files with the same settings; else None."""
     try:
-        there = [manifests.read(path) for path in job.targets()]
+        cached_manifests = [manifests.read(path) for path in job.targets()]
     except StreamSVMError:
         return None
-    then, now = there[0].facts.get(CACHE), json.loads(json.dumps(describe_contents(job)))
-    if then is None or any(other.facts.get(CACHE) != then for other in there):
+    then, now = cached_manifests[0].facts.get(CACHE), json.loads(json.dumps(describe_contents(job)))
+    if then is None or any(other.facts.get(CACHE) != then for other in cached_manifests):
         return None
     if (then["settings"], then["version"]) != (now["settings"], now["version"]):
         return None
-    if not _files(job) or not _are_same_files(then, now, there[0].facts["sources"]):
+    if not _files(job) or not _are_same_files(then, now, cached_manifests[0].facts["sources"]):
         return None
-    return CachedRows(job, table, there[0].facts, there[0].layout().rows, ())
+    return CachedRows(job, table, cached_manifests[0].facts, cached_manifests[0].layout().rows, ())
 
 
 def _files(job: IngestJob) -> list[Path]:
@@ -285,17 +285,17 @@ def describe_change(job: IngestJob) -> str:
     """Return a description of the difference between the existing store and the one that an ingest would make now
     (options, version or files); empty if there is none.
     """
-    there = manifests.read(job.store).facts
-    then, now = there.get(CACHE), describe_contents(job)
+    facts = manifests.read(job.store).facts
+    then, now = facts.get(CACHE), describe_contents(job)
     if then is None:
         return f"{job.store} was made by ingest"
-    former, present = ({**made["settings"], "version": made["version"]} for made in (then, now))
+    former, present = ({**recorded["settings"], "version": recorded["version"]} for recorded in (then, now))
     changed = [name for name in {**former, **present} if former.get(name) != present.get(name)]
     if changed:
         return ", ".join(
             f"{name} was {quote(former.get(name), 40)}, now {quote(present.get(name), 40)}" for name in changed
         )
-    if _are_same_files(then, now, there["sources"]):
+    if _are_same_files(then, now, facts["sources"]):
         return ""
     files = [file[0] for file in now["files"] if file not in then["files"]]
     return f"{files[0] if files else 'a file'} has changed since"

@@ -210,14 +210,14 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
 def _sample_rows(store: Store, passes: int) -> Iterator[tuple[Rows, Array]]:
     """Yield sampled rows of evenly spaced chunks, with their class codes or targets (n,). Raises the errors of reading."""
     layout = store.layout
-    wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
+    row_count_wanted = min(SAMPLE, max(LEAST, layout.rows * passes // 100))
     count = min(len(layout.chunks), max(4, min(16, passes * len(layout.chunks) // 100)))
     chosen = layout.spread_chunks(count)
     order = (Visit(0, chunk, 0, shuffled=False, last=chunk == chosen[-1]) for chunk in chosen)
     with Stream(store, order, depth=0) as stream:
         for loaded in stream:
             X, codes = loaded.chunk.X, loaded.chunk.codes
-            step = -(-len(codes) * len(chosen) // wanted)
+            step = -(-len(codes) * len(chosen) // row_count_wanted)
             selected = np.arange(len(codes)) % step == 0
             yield row_where(X, selected), codes[selected].copy()
 

@@ -70,9 +70,9 @@ def synth(job: SynthJob, report: Report = silent) -> SynthResult:
 def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
     """Write the CSV file, and one for testing if rows are set aside. Raises UsageError, ExistsError, StorageError."""
     if job.name not in set(FILE_GENERATORS):
-        made = ", ".join(FILE_GENERATORS)
+        names = ", ".join(FILE_GENERATORS)
         raise UsageError(
-            f"'{job.name}' generates stores, and no CSV files", hint=f"name the output NAME.zarr; CSV files: {made}"
+            f"'{job.name}' generates stores, and no CSV files", hint=f"name the output NAME.zarr; CSV files: {names}"
         )
     generator: FileGenerator = build_from_settings(
         FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
@@ -163,5 +163,5 @@ def _append_rows(batch: Batch, start: int, targets: list[tuple[StoreWriter, int]
 
 def _facts(job: SynthJob, generator: Generator) -> JsonObject:
     """Return the facts for the manifest: generator, settings and seed of the rows."""
-    made = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
-    return {"synth": made, "names": None if generator.names is None else list(generator.names)}
+    settings = {"generator": job.name, "rows": job.rows, "seed": job.seed, **job.generator_options}
+    return {"synth": settings, "names": None if generator.names is None else list(generator.names)}

@@ -150,7 +150,7 @@ def write_libsvm(model: Model) -> Iterator[bytes]:
     )
     rho, of_classes = (-model.intercept, [weights]) if model.numeric else _split_into_pairs(model, weights, len(labels))
     chosen = [np.flatnonzero(np.abs(coefficients).max(axis=0)) for coefficients in of_classes]
-    lengths = [len(mine) for mine in chosen]
+    lengths = [len(points_of_class) for points_of_class in chosen]
     head: dict[str, object] = {
         "svm_type": "epsilon_svr" if model.numeric else "c_svc",
         **kernel,
@@ -161,8 +161,8 @@ def write_libsvm(model: Model) -> Iterator[bytes]:
     if labels:
         head |= {"label": " ".join(map(str, labels)), "nr_sv": " ".join(map(str, lengths))}
     yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"SV\n"
-    for coefficients, mine in zip(of_classes, chosen, strict=True):
-        for i in mine.tolist():
+    for coefficients, points_of_class in zip(of_classes, chosen, strict=True):
+        for i in points_of_class.tolist():
             yield _format_vector(coefficients[:, i], *points(i))
 
 
@@ -393,8 +393,8 @@ def _arrange_by_pair(text: ModelText, coefficients: Float64) -> Float64:
     own = np.repeat(np.arange(classes), lengths.astype(np.int64))
     by_pair = np.zeros((math.comb(classes, 2), coefficients.shape[1]))
     for w, (first, second) in zip(by_pair, combinations(range(classes), 2), strict=True):
-        for mine, place in ((own == first, second - 1), (own == second, first)):
-            w[mine] = coefficients[place, mine]
+        for in_pair, place in ((own == first, second - 1), (own == second, first)):
+            w[in_pair] = coefficients[place, in_pair]
     return by_pair
 
 

@@ -694,8 +694,8 @@ def _open(path: Path) -> tuple[JsonObject, dict[str, Array]]:
 def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Model:
     kind, pairs = header.get("kind"), header.get("pairs") is True
     threshold = header.get("threshold", 0.0)
-    wanted = VOTING_FORMAT if pairs else THRESHOLD_FORMAT if threshold else FORMAT
-    if header.get("format") != wanted or kind not in {LINEAR, KERNEL, CURVES}:
+    version = VOTING_FORMAT if pairs else THRESHOLD_FORMAT if threshold else FORMAT
+    if header.get("format") != version or kind not in {LINEAR, KERNEL, CURVES}:
         raise DataError(
             f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} to {THRESHOLD_FORMAT})",
             code="E-VERSION",

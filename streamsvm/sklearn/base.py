@@ -159,15 +159,15 @@ class Parameters(BaseEstimator):
 
     def _parameter(self, name: str) -> Any:
         """Return the value of a parameter, which may be set under its other name. Raises ValueError if both are set to different values."""
-        given = vars(self)
+        parameters = vars(self)
         for other_name, default in _find_synonyms(type(self)).get(name, ()):  # type: ignore[arg-type]
-            other = given[other_name]
+            other = parameters[other_name]
             if other is None:
                 continue
-            if not equal_values(given[name], default) and not equal_values(given[name], other):
-                raise ValueError(explain_synonyms(name, given[name], other_name, other))
+            if not equal_values(parameters[name], default) and not equal_values(parameters[name], other):
+                raise ValueError(explain_synonyms(name, parameters[name], other_name, other))
             return other
-        return given[name]
+        return parameters[name]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -191,13 +191,13 @@ def build_job(command: str, estimator: Parameters, chosen: ValuesByName) -> Any:
 
     Raises UsageError, ConfigError, and ValueError for an invalid ``n_jobs`` or seed.
     """
-    given: ValuesByName = {}
+    options: ValuesByName = {}
     for one in fields(estimator):
         name, value = one.metadata.get(OPTION, (one.name, keep_value))
         if name:
-            given[name] = value(estimator._parameter(one.name))  # noqa: SLF001 (of a class of this module)
+            options[name] = value(estimator._parameter(one.name))  # noqa: SLF001 (of a class of this module)
     called = type(estimator).__name__
-    return make_job(command, convert_options(command, given | chosen, called), called)
+    return make_job(command, convert_options(command, options | chosen, called), called)
 
 
 def draw_seed(random_state: Any) -> int:
@@ -370,14 +370,14 @@ def restore_labels(model: Model, y: Any) -> Array:
     """Return the labels of a model (k,) in the type of the array ``y``; ``model.labels`` if ``y`` is the name of a column."""
     if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or kind_of(y) in DASK:
         return model.labels
-    given = np.unique(np.asarray(y))
-    known = {label_text(value): value for value in given.tolist()}
-    if given.dtype.kind == "b":
-        known |= {str(value).lower(): value for value in given.tolist()}
+    distinct = np.unique(np.asarray(y))
+    known = {label_text(value): value for value in distinct.tolist()}
+    if distinct.dtype.kind == "b":
+        known |= {str(value).lower(): value for value in distinct.tolist()}
     text = all(isinstance(value, str) for value in known.values())
-    if not set(model.classes) <= set(known) or (given.dtype.kind == "O" and not text):
+    if not set(model.classes) <= set(known) or (distinct.dtype.kind == "O" and not text):
         return model.labels
-    return np.array([known[text] for text in model.classes], given.dtype)
+    return np.array([known[text] for text in model.classes], distinct.dtype)
 
 
 def sort_codes(store: Store) -> list[int]:

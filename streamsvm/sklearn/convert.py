@@ -145,8 +145,8 @@ def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystro
     else:
         values = points.values.astype(np.float64)
     values = values[:, order]
-    given = {name: expansion.parameters[name] for name in ARGUMENTS.get(expansion.kernel, ("gamma",))}
-    step = Nystroem(expansion.kernel, **given, n_components=len(weights))
+    parameters = {name: expansion.parameters[name] for name in ARGUMENTS.get(expansion.kernel, ("gamma",))}
+    step = Nystroem(expansion.kernel, **parameters, n_components=len(weights))
     fitted = {"components_": values, "normalization_": weights, "component_indices_": np.arange(values.shape[0])}
     vars(step).update(fitted, n_features_in_=expansion.columns, _n_features_out=len(weights))
     return step
@@ -276,8 +276,8 @@ class ColumnReader:
             form = form.replace("%y", "%Y")
             steps += _replace(r"^(.*\D)([3-9]\d)$", r"\g<1>19\2")
             steps += _replace(r"^(.*\D)([0-2]\d)$", r"\g<1>20\2")
-        given = {"unit": "s"} if form == EPOCH else {"format": "ISO8601" if form in ("", ISO) else form}
-        steps.append(_call(self._pd.to_datetime, utc=True, **given))
+        options = {"unit": "s"} if form == EPOCH else {"format": "ISO8601" if form in ("", ISO) else form}
+        steps.append(_call(self._pd.to_datetime, utc=True, **options))
         if column.kind != YEARS and not column.form and column.zone:
             steps += [
                 _call(self._pd.DatetimeIndex),
@@ -294,9 +294,9 @@ def _call(function: Callable[..., Any], **arguments: Any) -> FunctionTransformer
     return FunctionTransformer(function, kw_args=arguments or None)
 
 
-def _method(name: str, *given: Any) -> FunctionTransformer:
+def _method(name: str, *arguments: Any) -> FunctionTransformer:
     """Return a step that calls a method of the rows, with positional arguments only, since skops cannot store keyword arguments."""
-    return FunctionTransformer(methodcaller(name, *given))
+    return FunctionTransformer(methodcaller(name, *arguments))
 
 
 def _replace(pattern: str, by: str) -> list[FunctionTransformer]:

@@ -320,12 +320,12 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
 
     def _job(self, chosen: ValuesByName) -> FitJob:
         """Return the job of a fit, after checking the parameters that are not options."""
-        for name, given, known in (
+        for name, parameter, known in (
             ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER, SOFTMAX)),
             ("decision_function_shape", self.decision_function_shape, SHAPES),
         ):
-            if given not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {given!r}")
+            if parameter not in known:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {parameter!r}")
         by_nu = {} if self.nu is None else {"C": None}
         job = super()._job(by_nu | chosen)
         if self.multi_class == OVO and job.calibrate is not None:

@@ -97,11 +97,11 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
     certify: CertifyName | None = None
 
     def _job(self, chosen: ValuesByName) -> FitJob:
-        given, stated = {"epsilon": self.epsilon, "quantile": self.quantile}, dict(self.loss_options or {})
+        parameters, stated = {"epsilon": self.epsilon, "quantile": self.quantile}, dict(self.loss_options or {})
         for name, default in (("epsilon", 0.1), ("quantile", 0.5)):
-            if given[name] not in {default, stated.get(name, given[name])}:
-                raise ValueError(explain_synonyms(name, given[name], "loss_options", stated))
-        known = {name: value for name, value in given.items() if name in LOSSES[self.loss]._fields}
+            if parameters[name] not in {default, stated.get(name, parameters[name])}:
+                raise ValueError(explain_synonyms(name, parameters[name], "loss_options", stated))
+        known = {name: value for name, value in parameters.items() if name in LOSSES[self.loss]._fields}
         return super()._job({"loss_options": known | stated} | chosen)
 
     def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:

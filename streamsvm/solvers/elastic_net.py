@@ -282,8 +282,8 @@ class ProximalNewton(ColumnPoolSolver):
         possible = state.possible[:-1] | used
         if int(possible.sum()) <= min(FEW_COLUMNS, self.columns(problem)):
             return np.flatnonzero(possible)
-        wanted = int((used | (possible & (np.abs(v[:-1]) > l1_of(problem)))).sum())
-        size = min(self.columns(problem), int(possible.sum()), max(FEW_COLUMNS, int(POOL_FACTOR * wanted)))
+        needed = int((used | (possible & (np.abs(v[:-1]) > l1_of(problem)))).sum())
+        size = min(self.columns(problem), int(possible.sum()), max(FEW_COLUMNS, int(POOL_FACTOR * needed)))
         rank = np.where(possible, -np.abs(v[:-1]), np.inf)
         rank[used] -= np.abs(v).max()
         return np.sort(smallest_keys(rank, size))

@@ -226,12 +226,12 @@ class NewtonSystem:
         if first is not None:
             product_change -= first.u * first.t
             bound_product_change += first.s * first.u.sum(axis=1)
-        given = product_change / np.where(inside, at.u, 1.0)
-        rho = (-self.residual - (bound_product_change / self.room)[:, None] + given) * terms.others
+        target_t = product_change / np.where(inside, at.u, 1.0)
+        rho = (-self.residual - (bound_product_change / self.room)[:, None] + target_t) * terms.others
         right = terms.weights(self._solve(rho)) - self.weights_difference
         dW = cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
         du = self._solve((rho - terms.differences(dW)) * terms.others)
-        dt = given - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
+        dt = target_t - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
         ds = (bound_product_change + at.s * du.sum(axis=1)) / self.room
         return Path(du, dt * terms.others, ds, dW)
 

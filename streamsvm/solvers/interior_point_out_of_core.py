@@ -568,8 +568,8 @@ class InteriorPoint(SegmentSolver):
         if proven is None:
             return np.zeros(len(block.y))
         alpha = slopes_at(state.problem, DualPoint(proven.w, 0.0, 1.0), block)
-        mine, places = block.members(proven.rows)
-        alpha[places] = proven.alpha[mine]
+        proven_places, places = block.members(proven.rows)
+        alpha[places] = proven.alpha[proven_places]
         return alpha
 
 

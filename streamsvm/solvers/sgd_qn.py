@@ -145,14 +145,14 @@ class SGDQN(AveragedSolver):
         tried = [least * 10.0**k for k in range(TRIALS)]
         return min(tried, key=lambda t: self._objective_after(state, block.labeled, order, t))
 
-    def _objective_after(self, state: SGDQNState, given: Labeled, order: Int32, t: float) -> float:
+    def _objective_after(self, state: SGDQNState, rows: Labeled, order: Int32, t: float) -> float:
         """Return lambda/2 ||w||^2 plus the mean loss of the sample, after a pass over it that starts with t_0 = t."""
         p, w, scratch = state.problem, state.w.copy(), np.zeros((4, len(state.w)))
         at = Moving(w, np.full_like(w, state.lam * t), *scratch)
-        sgd_qn_pass(given, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
-        y, s = np.zeros_like(given.y), np.zeros_like(given.s)
-        y[order], s[order] = given.y[order], given.s[order]
-        losses = loss_sum(given.X, y, s, w, 1.0 / len(order), p.loss)
+        sgd_qn_pass(rows, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
+        y, s = np.zeros_like(rows.y), np.zeros_like(rows.s)
+        y[order], s[order] = rows.y[order], rows.s[order]
+        losses = loss_sum(rows.X, y, s, w, 1.0 / len(order), p.loss)
         return losses + 0.5 * state.lam * float(w @ w)
 
     def finish(self, state: SGDQNState) -> Certificate:

@@ -163,9 +163,9 @@ def _read_from(path: Path | str, read: Callable[[int], None]) -> None:
 
 def _read_fully(descriptor: int, views: list[Any], offset: int, path: Path | str) -> None:
     """Fill all views from ``offset`` on."""
-    wanted = sum(len(view) for view in views)
+    total = sum(len(view) for view in views)
     done = _preadv(descriptor, views, offset)
-    while done < wanted:  # short reads are rare but allowed
+    while done < total:  # short reads are rare but allowed
         done += _continue_read(descriptor, views, offset, done, path)
 
 
@@ -221,13 +221,13 @@ def read_past_cache(descriptor: int, into: memoryview, tail: bytearray, offset: 
 
 def _read_last_block(descriptor: int, into: memoryview, tail: bytearray, offset: int) -> bool:
     """Read less than a block and the tail by way of an aligned page; return whether all bytes were there."""
-    wanted = len(into) + len(tail)
-    if not wanted:
+    nbytes = len(into) + len(tail)
+    if not nbytes:
         return True
-    with mmap.mmap(-1, -(-wanted // ALIGNED) * ALIGNED) as pages:  # anonymous memory begins on a page boundary
+    with mmap.mmap(-1, -(-nbytes // ALIGNED) * ALIGNED) as pages:  # anonymous memory begins on a page boundary
         count = _preadv(descriptor, [pages], offset)
-        into[:], tail[:] = pages[: len(into)], pages[len(into) : wanted]
-    return count >= wanted
+        into[:], tail[:] = pages[: len(into)], pages[len(into) : nbytes]
+    return count >= nbytes
 
 
 def _preadv(descriptor: int, views: list[Any], offset: int) -> int:

@@ -89,9 +89,9 @@ class LossRequirement:
             (self.quadratic, loss.quadratic(), "whose conjugate is a parabola", "whose conjugate is no parabola"),
             (self.numeric, loss.numeric(), "for regression", "for classification"),
         )
-        for wanted, actual, yes, no in asked:
-            if wanted is not None and wanted != actual:
-                return f"needs a loss {yes if wanted else no}"
+        for required, actual, yes, no in asked:
+            if required is not None and required != actual:
+                return f"needs a loss {yes if required else no}"
         return None
 
 

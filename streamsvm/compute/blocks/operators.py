@@ -456,9 +456,9 @@ def form_rows(parts: list[Kept], order: Int64) -> Rows | Curved:
     place = np.empty_like(order)
     place[order] = np.arange(len(order))
     components, bias = shape(first, 0)[1] - 1, first.bias
-    given = first.projection.shape[0] if isinstance(first, Factored | LazyRows) else components
+    input_components = first.projection.shape[0] if isinstance(first, Factored | LazyRows) else components
     dtype = entry_type(first)
-    lanes = threading.lanes(dtype.itemsize * TILE * (given + components))
+    lanes = threading.lanes(dtype.itemsize * TILE * (input_components + components))
     values = np.empty((len(order), components), dtype)
     freed = 0 if isinstance(first, LazyRows) else values.itemsize * components
     del first

@@ -133,9 +133,9 @@ class ProvedCounts:
         for name in ("worst", "best"):
             ranking = getattr(other, name)
             if ranking is not None:
-                mine = getattr(self, name) or Ranking()
-                mine.counts += ranking.counts
-                setattr(self, name, mine)
+                own_ranking = getattr(self, name) or Ranking()
+                own_ranking.counts += ranking.counts
+                setattr(self, name, own_ranking)
 
     def result(self, *, numeric: bool) -> ProvedFigures:
         """Return the figures of all rows counted."""

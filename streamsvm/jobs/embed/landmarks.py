@@ -163,8 +163,8 @@ def iterate_chunks_of_rows(
 def _read(store: Store, chunks: Iterable[int], depth: int) -> Iterator[tuple[int, LoadedChunk]]:
     """Yield chunks in ascending order, each with the number of its first row."""
     starts = store.layout.starts
-    wanted = set(chunks)
-    visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in wanted)
+    chunk_set = set(chunks)
+    visits: Iterator[Visit] = (v for v in epoch_visits(store.layout, 0, 0, shuffled=False) if v.chunk in chunk_set)
     with Stream(store, visits, depth=depth) as stream:
         for loaded in stream:
             yield starts[loaded.visit.chunk], loaded

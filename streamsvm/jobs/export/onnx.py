@@ -545,8 +545,8 @@ class GraphBuilder:
         """Add the code of each value (text or int64); ``default`` for values without a code."""
         keys = list(codes)
         kind = "keys_int64s" if keys and isinstance(keys[0], int) else "keys_strings"
-        given: dict[str, Any] = {kind: keys, "values_int64s": list(codes.values()), "default_int64": default}
-        return self.add("LabelEncoder", values, **given, domain=ML_DOMAIN)
+        attributes: dict[str, Any] = {kind: keys, "values_int64s": list(codes.values()), "default_int64": default}
+        return self.add("LabelEncoder", values, **attributes, domain=ML_DOMAIN)
 
     def flatten(self, values: str) -> str:
         """Add a reshape of values (n, 1) to (n,)."""

@@ -59,9 +59,9 @@ def fit_cached(
     """Fit a model to the store made from files, and evaluate it on the held-out rows."""
     report({"event": "files", "decided": list(describe_decisions(asked, cached))})
     job = replace(asked, report=asked.page) if cached.kept else asked
-    given = job if cached.kept else None  # a command cannot repeat the ingest of rows of a program
+    job_to_repeat = job if cached.kept else None  # a command cannot repeat the ingest of rows of a program
     of_store = job_of_cache(job, cached)
-    result = fit(of_store, report, executor, given)
+    result = fit(of_store, report, executor, job_to_repeat)
     notices = [*cached.other_notices(), *result.notices]
     if cached.test_store is not None and not job.one_class:
         model, data = str(_best_path(job, result)), (str(cached.test_store),)

@@ -51,8 +51,8 @@ def explain_missing_certificate(job: FitJob, store: Store, plan: Plan, training:
     reason, step = _explain_end(job, training, worst)
     scales = [] if job.standardize else scale_notice(job, store)
     also = f"; {scales[0]}" if scales else ""
-    wanted = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
-    return (f"not certified: {wanted} ({reason}){also}; next: {step}", *_explain_missing_bound(plan))
+    gaps = f"gap {percent(worst.gap)} where {percent(job.tolerance)} was asked for"
+    return (f"not certified: {gaps} ({reason}){also}; next: {step}", *_explain_missing_bound(plan))
 
 
 def missing_calibration_notice(job: FitJob, models: Mapping[float, Model]) -> tuple[str, ...]:
@@ -270,9 +270,9 @@ def _ineffective_solver_settings(job: FitJob, plan: Plan) -> list[str]:
     kind = SOLVERS[plan.solver_name]
     solver: AnySolver = build_from_settings(kind, solver_settings(job), f"solver '{plan.solver_name}'")
     values, defaults = field_values(solver, job.options), field_values(kind(), job.options)
-    given = [name for name in job.options if values[name] != defaults[name]]
+    changed = [name for name in job.options if values[name] != defaults[name]]
     by_reason = {
-        why: [name for name in given if name in names]
+        why: [name for name in changed if name in names]
         for why, names in solver.settings_without_effect(plan.problems[0]).items()
     }
     return [

@@ -399,9 +399,9 @@ class FitJob(
 
     def _check_refused(self, refused: Mapping[str, str], beside: str) -> None:
         """Raise UsageError for an option in ``refused`` (with the reason) that cannot be combined with ``beside``."""
-        given = field_values(self, refused)
+        values = field_values(self, refused)
         for name, reason in refused.items():
-            if given[name] is not None:
+            if values[name] is not None:
                 raise UsageError(
                     f"--{name.rstrip('_').replace('_', '-')} cannot be combined with {beside}: {reason}",
                     hint="leave one of them out",

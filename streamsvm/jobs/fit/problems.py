@@ -143,8 +143,8 @@ def _build_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative
     if not rows:
         names = " and ".join(repr(layout.classes[code]) for code in pair)
         raise DataError(f"there are no rows of {names}", code="E-LABEL", hint="ingest rows of every class")
-    given = _resolve_class_weights(job, layout, positive) or (1.0,) * len(counts)
-    weights = tuple(factor if code in pair else 0.0 for code, factor in enumerate(given))
+    class_weights = _resolve_class_weights(job, layout, positive) or (1.0,) * len(counts)
+    weights = tuple(factor if code in pair else 0.0 for code, factor in enumerate(class_weights))
     # stores do not record the nonzeros of each class: assume the average
     nonzeros = None if layout.nonzeros is None else -(-sum(layout.nonzeros) * rows // layout.rows)
     return Problem(
@@ -299,10 +299,10 @@ def resolve_costs(job: FitJob, rows: int) -> list[float]:
         raise UsageError("both C and lambda are given", hint="give one of them: C = 1 / (lambda n)")
     if job.lambda_ is not None:
         return [check_cost(1.0 / (job.lambda_ * rows))]
-    given = job.C if isinstance(job.C, tuple) else (1.0 if job.C is None else job.C,)
-    if not given or len(set(given)) < len(given):
-        raise UsageError(f"C must be one number or different numbers, not {given}", hint="give each C once")
-    return [check_cost(C) for C in given]
+    costs = job.C if isinstance(job.C, tuple) else (1.0 if job.C is None else job.C,)
+    if not costs or len(set(costs)) < len(costs):
+        raise UsageError(f"C must be one number or different numbers, not {costs}", hint="give each C once")
+    return [check_cost(C) for C in costs]
 
 
 def check_cost(C: float) -> float:
@@ -376,13 +376,13 @@ def _resolve_class_weights(job: FitJob, layout: Layout, positive: int) -> tuple[
     if job.class_weight is None:
         return ()
     if isinstance(job.class_weight, dict):
-        given = job.class_weight
+        weights = job.class_weight
         if set(layout.classes) == {"false", "true"}:  # tables name Boolean labels like this, arrays 0 and 1
-            given = {{"0": "false", "1": "true"}.get(name, name): factor for name, factor in given.items()}
-        for name in given:
+            weights = {{"0": "false", "1": "true"}.get(name, name): factor for name, factor in weights.items()}
+        for name in weights:
             if name not in layout.classes:
                 raise UsageError(f"there is no class '{name}' to weight", hint=f"there are {', '.join(layout.classes)}")
-        weighted = [c for c in layout.classes if given.get(c, 1.0) > 0.0]
+        weighted = [c for c in layout.classes if weights.get(c, 1.0) > 0.0]
         if len(weighted) < 2 or (job.positive is not None and job.positive not in weighted):
             problem = (
                 f"class '{weighted[0]}' alone has"
@@ -392,7 +392,7 @@ def _resolve_class_weights(job: FitJob, layout: Layout, positive: int) -> tuple[
                 else f"class '{job.positive}' has no"
             )
             raise UsageError(f"{problem} weight", hint="give two classes or more a class weight above 0")
-        return tuple(given.get(c, 1.0) for c in layout.classes)
+        return tuple(weights.get(c, 1.0) for c in layout.classes)
     if job.class_weight != "balanced":
         raise UsageError(f"class_weight '{job.class_weight}' is not known", hint="'balanced', or a number per class")
     positives, rows = layout.counts[positive], layout.rows

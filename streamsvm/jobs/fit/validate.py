@@ -267,15 +267,15 @@ def count_scores_on(
     counts: MeasureCounts,
 ) -> MeasureCounts:
     """Return the counts of ``count_scores``, computed by workers or threads. Raises ClusterError and errors of tasks."""
-    given = executor.share((*store, model, counts))
-    return reduce(add, executor.map(Task("validation", count_scores_in), groups, (given,)))
+    shared = executor.share((*store, model, counts))
+    return reduce(add, executor.map(Task("validation", count_scores_in), groups, (shared,)))
 
 
 def count_scores_in(
-    group: Group, given: tuple[StoreReference | OpenedStore, Offsets, Model, MeasureCounts]
+    group: Group, shared: tuple[StoreReference | OpenedStore, Offsets, Model, MeasureCounts]
 ) -> MeasureCounts:
     """Return the counts of the chunks of a group; one task of ``count_scores_on``. Raises DataError, StorageError."""
-    store, offsets, model, counts = given
+    store, offsets, model, counts = shared
     opened, classes = store.open(), list(model.classes)
     rows = RowBatches(model, classes, group.rows, [], store=opened, chunks=group.chunks, offsets=offsets)
     return count_scores(rows, model, counts.empty())

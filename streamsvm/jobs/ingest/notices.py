@@ -155,8 +155,8 @@ def warn_of_crowded_columns(
     return [f"{text}; subtract a constant from these rows before ingest, or leave the column out with --drop"]
 
 
-def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, set[int]]:
-    """Return the number of sampled rows; the column and the value of each of their entries far from 0 in the ``wanted``
+def _sample_entries(store: Store, chosen_columns: Int64) -> tuple[int, Array, Float64, set[int]]:
+    """Return the number of sampled rows; the column and the value of each of their entries far from 0 in the ``chosen_columns``
     columns; and the columns with values that are not integers.
     """
     layout, into = store.layout, store.buffers()
@@ -175,7 +175,7 @@ def _sample_entries(store: Store, wanted: Int64) -> tuple[int, Array, Float64, s
         else:
             column, value = np.tile(np.arange(part.values.shape[1]), len(part.values)), part.values.ravel()
         fractional.update(np.unique(column[value != np.floor(value)]).tolist())
-        kept = (np.abs(value) > LEAST_FAR) & np.isin(column, wanted)
+        kept = (np.abs(value) > LEAST_FAR) & np.isin(column, chosen_columns)
         columns.append(column[kept].astype(np.int64))
         values.append(value[kept].astype(np.float64))
     return rows, np.concatenate(columns), np.concatenate(values), fractional

@@ -318,16 +318,16 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
         need.
         """
         asked = {"--stratify": self.stratify, "--split-by": self.split_by, "--split-after": self.split_after}
-        given = [name for name, value in asked.items() if value]
+        stated = [name for name, value in asked.items() if value]
         if self.stratify and self.task == REGRESSION:
             raise UsageError(
                 "--stratify holds out a share of every class, and --task regression has no classes", hint="leave it out"
             )
-        if len(given) > 1:
-            raise UsageError(f"{given[0]} and {given[1]} are two ways to hold rows out", hint="choose one of them")
-        if given and given != ["--split-after"] and not self.test_fraction:
+        if len(stated) > 1:
+            raise UsageError(f"{stated[0]} and {stated[1]} are two ways to hold rows out", hint="choose one of them")
+        if stated and stated != ["--split-after"] and not self.test_fraction:
             raise UsageError(
-                f"{given[0]} needs --test-fraction, the share of rows to hold out", hint="pass --test-fraction 0.2"
+                f"{stated[0]} needs --test-fraction, the share of rows to hold out", hint="pass --test-fraction 0.2"
             )
         if self.split_after is None:
             return

@@ -288,13 +288,13 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
     """Do the work of ``ingest``; an error names only the first bad value."""
     job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
     stores = len(job.targets())
-    wanted = count_wanted_threads(job.threads)
+    thread_count = count_wanted_threads(job.threads)
     memory = memory_for_source(
         job.memory,
         job.chunk_bytes,
         stores,
         shuffle=job.shuffle,
-        threads=wanted,
+        threads=thread_count,
         files=job.sources,
         width=partial(table_width, job.sources, job.options()),
     )
@@ -320,8 +320,8 @@ def ingest_from(job: IngestJob, open_rows: Callable[[SourceOptions], Source], re
     An interrupted run is not continued. Raises the errors of ``ingest``.
     """
     job = replace(job, store=output_path(job.store))
-    stores, wanted = len(job.targets()), count_wanted_threads(job.threads)
-    memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=wanted)
+    stores, thread_count = len(job.targets()), count_wanted_threads(job.threads)
+    memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=thread_count)
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         size, form, packed = chunk_bytes, job.store_format, job.compression
@@ -464,11 +464,11 @@ def memory_for_source(
         )
         return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)
 
-    plan, alone = budget.with_most_threads(plan_with, threads), plan_with(1).total
+    plan, single_thread_bytes = budget.with_most_threads(plan_with, threads), plan_with(1).total
     # only tables use the limit, and they are parsed by one thread
-    left, table = limit - alone + SOURCE_BYTES, width()
+    left, table = limit - single_thread_bytes + SOURCE_BYTES, width()
     wide = plan_with(1, max(0, table.nbytes - SOURCE_BYTES))
-    if alone > min(limit, budget.machine_bytes()):
+    if single_thread_bytes > min(limit, budget.machine_bytes()):
         wide.check(", or smaller chunks: --chunk")
     if table.nbytes > left:
         raise table.refusal(left, wide.total)

@@ -55,16 +55,16 @@ class KernelCache:
         self._cached[i] = column = self._cached.pop(i)
         return column
 
-    def _compute(self, wanted: list[int]) -> None:
+    def _compute(self, missing: list[int]) -> None:
         pool = self.pool
-        rows = to_matrix(take_rows(pool.X, np.array(wanted)), self.form.columns)
+        rows = to_matrix(take_rows(pool.X, np.array(missing)), self.form.columns)
         dtype, by_differences = dtype_of(self.form.arithmetic), self.form.arithmetic == DIFFERENCES
-        block = np.empty((pool.size, len(wanted)), dtype)
+        block = np.empty((pool.size, len(missing)), dtype)
         kernel_block(pool.X, points_of(rows, dtype), self.form.kernel, block, by_differences=by_differences)
-        while len(self._cached) > max(self.capacity - len(wanted), 0):
+        while len(self._cached) > max(self.capacity - len(missing), 0):
             del self._cached[next(iter(self._cached))]
         sign = pool.sign.astype(dtype)
-        for k, i in enumerate(wanted):
+        for k, i in enumerate(missing):
             column = (block[:, k] + block.dtype.type(self.form.constant)) * (sign * sign[i])
             column[i] = self.diagonal[i]
             self._cached[i] = column

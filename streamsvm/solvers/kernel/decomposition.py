@@ -609,9 +609,9 @@ def update_rows(state: DecompositionState, block: Block) -> None:
     if state.pool is None or state.moved is None:
         return
     pool, f, n = state.pool, block.rows["f"], len(block.y)
-    mine, own = block.members(pool.index)
-    block.rows[DUAL][own] = pool.x[mine] if state.problem.loss.numeric() else np.abs(pool.x[mine])
-    f[own] = (pool.p - pool.v - pool.ridge * pool.x)[mine]
+    pool_places, own = block.members(pool.index)
+    block.rows[DUAL][own] = pool.x[pool_places] if state.problem.loss.numeric() else np.abs(pool.x[pool_places])
+    f[own] = (pool.p - pool.v - pool.ridge * pool.x)[pool_places]
     others = np.ones(n, bool)
     others[own] = False
     if state.shared_values is not None:

@@ -86,5 +86,5 @@ def evaluate_reduced_set(reduced: Pool, form: Form, block: Block) -> tuple[Float
     """Return the decision values (n,) of the reduced machine on a block, and the block's term of its squared norm."""
     f = np.full(len(block.y), form.constant * float(reduced.x.sum()))
     expand(block.X, reduced.X, reduced.x, form.kernel, form.columns, f, form.arithmetic)
-    mine, places = block.members(reduced.index)
-    return f, float(reduced.x[mine] @ f[places])
+    set_places, places = block.members(reduced.index)
+    return f, float(reduced.x[set_places] @ f[places])

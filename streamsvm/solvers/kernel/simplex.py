@@ -578,12 +578,12 @@ def evaluate_rows(state: SimplexState, block: Block) -> tuple[Pool, Float64]:
         else:
             f += state.shared_values
             state.shared_values = None
-        mine, places = block.members(support.index)
-        a[places] = support.x[mine]
+        support_places, places = block.members(support.index)
+        a[places] = support.x[support_places]
     ridge, sign = ridges(block.s, p.C, p.loss), block.y.astype(np.float64)
     v = -(sign * f + ridge * a)
     if support is not None:
-        support.v[mine] = v[places]
+        support.v[support_places] = v[places]
     high = (block.s > 0).astype(np.float64)  # rows with weight 0 cannot enter the support
     return Pool(block.X, block.numbers, sign, ridge, np.zeros(n), high, np.zeros(n), a, v), f
 

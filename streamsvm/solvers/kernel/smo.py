@@ -112,11 +112,11 @@ class Progress:
         """Start a subset with the rows at the positions ``chosen``."""
         self.rounds, self.recent = self.rounds - 1, chosen
 
-    def end(self, made: Moves, *, moved: bool) -> None:
+    def end(self, moves: Moves, *, moved: bool) -> None:
         """Add the moves of the subset. If nothing ``moved``, no further subset would change anything, and none
         starts.
         """
-        self.moves = self.moves.plus(made)
+        self.moves = self.moves.plus(moves)
         if not moved:
             self.rounds = 0
 
@@ -399,14 +399,14 @@ def solve_box(M: Array, x: Float64, v: Float64, box: Interval, tolerance: float,
     M (n, n) is symmetric. ``most``: maximum number of pair steps. ``deadline``: the time of ``time.perf_counter`` after
     which no further turn starts. Changes x and v, (n,), consistently.
     """
-    made, turn = 0, min(PAIRS_PER_TURN, PAIRS_PER_TURN_AND_ROW * len(x))
-    while made < most and not (made and is_late(deadline)):
+    steps, turn = 0, min(PAIRS_PER_TURN, PAIRS_PER_TURN_AND_ROW * len(x))
+    while steps < most and not (steps and is_late(deadline)):
         moved = int(smo(M, x, box.low, box.high, v, tolerance, turn))
-        made += moved
+        steps += moved
         if moved < turn:
             break
         solve_free_coordinates(M, x, v, box)
-    return made
+    return steps
 
 
 def solve_free_coordinates(M: Array, x: Float64, v: Float64, box: Interval) -> None:

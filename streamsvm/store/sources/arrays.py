@@ -59,13 +59,13 @@ def label_array(X: Any, labels: Any, weights: Any) -> LabeledArray:
 class OpenArraySource(BaseSource):
     """An array object as a source, which can be read any number of times."""
 
-    def __init__(self, given: LabeledArray, *, missing: bool, exact: bool = False) -> None:
-        X = given.X
+    def __init__(self, array: LabeledArray, *, missing: bool, exact: bool = False) -> None:
+        X = array.X
         if not X.shape[0]:
             raise DataError(f"{NAME} holds no rows", code="E-EMPTY", hint="check what it was made of")
         super().__init__()
-        self._given, self._missing, self.exact = given, missing, exact
-        self.names_read = given.names
+        self._given, self._missing, self.exact = array, missing, exact
+        self.names_read = array.names
         self.columns_read = int(X.shape[1])
         dtype = str(getattr(X, "dtype", ""))
         self.dtype_read = dtype if dtype in (FLOAT16, BFLOAT16) else FLOAT32
@@ -105,8 +105,8 @@ class OpenArraySource(BaseSource):
         return ((start, min(start + step, rows)) for start in range(0, rows, step))
 
 
-def open_array_source(given: LabeledArray, options: SourceOptions) -> Source:
+def open_array_source(array: LabeledArray, options: SourceOptions) -> Source:
     """Return an array object as a source. Raises DataError."""
-    source = OpenArraySource(given, missing=options.missing != "error")
+    source = OpenArraySource(array, missing=options.missing != "error")
     choose_steps(source, options)
     return source

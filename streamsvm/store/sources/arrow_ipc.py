@@ -63,8 +63,8 @@ class ArrowSource(TableSource):
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         contents, first = self._contents_of(path), 0
         with _explain_errors(path), _open(path, columns if contents.is_compressed else None) as reader:
-            wanted = set(columns)
-            places = [k for k, name in enumerate(reader.schema.names) if name in wanted]
+            names = set(columns)
+            places = [k for k, name in enumerate(reader.schema.names) if name in names]
             for number in range(len(contents.rows)):
                 with _explain_errors(path, f"record batch {number + 1}, rows from {first + 1} on"):
                     batch = _next_batch(reader, number).select(places)
@@ -252,8 +252,8 @@ def _open(path: Path, columns: list[str] | None = None) -> Iterator[Any]:
         if columns is not None:
             mapped.seek(0)
             with open_reader(mapped) as all_columns:
-                wanted = set(columns)
-                places = [k for k, name in enumerate(all_columns.schema.names) if name in wanted]
+                names = set(columns)
+                places = [k for k, name in enumerate(all_columns.schema.names) if name in names]
             options = pa.ipc.IpcReadOptions(included_fields=places)
         mapped.seek(0)
         with open_reader(mapped, options=options) as reader:

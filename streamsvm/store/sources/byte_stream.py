@@ -164,10 +164,10 @@ class Input:
     def read(self, size: int = -1) -> bytes:
         """Return the next ``size`` bytes of content, or fewer at the end; negative: all."""
         pieces: list[bytes] = []
-        wanted = size if size >= 0 else 1 << 62
-        while wanted > 0 and (piece := self.read_piece(min(wanted, PIECE))):
+        missing = size if size >= 0 else 1 << 62
+        while missing > 0 and (piece := self.read_piece(min(missing, PIECE))):
             pieces.append(piece)
-            wanted -= len(piece)
+            missing -= len(piece)
         content = b"".join(pieces)
         if self._decoder is not None:
             content = self._to_utf8(content, final=not content)

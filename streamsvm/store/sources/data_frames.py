@@ -125,12 +125,12 @@ class MemoryTableSource(TableSource):
         return {field.name: storage_type(field.type) for field in self._schema}
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        wanted, step = set(columns), batch_rows(self._schema)
-        places = [k for k, name in enumerate(self._table_schema.names) if name in wanted]
+        names, step = set(columns), batch_rows(self._schema)
+        places = [k for k, name in enumerate(self._table_schema.names) if name in names]
         schema = pa.schema([self._table_schema.field(k) for k in places])
         with _explain_refusals():
             reader = _memory_reader(self._table, places, schema, step)
-            for joined in self._added.select(wanted).join(reader):
+            for joined in self._added.select(names).join(reader):
                 for batch in slice_batch(joined, step):
                     for part in slice_batch(batch, rows):
                         file.read = file.size = file.size + part.nbytes
@@ -218,8 +218,8 @@ def _open(path: Path, columns: Iterable[str] | None = None) -> Iterator[pa.Recor
         options = None
         if columns is not None:
             with pa.ipc.open_stream(mapped) as all_columns:
-                wanted = set(columns)
-                places = [k for k, name in enumerate(all_columns.schema.names) if name in wanted]
+                names = set(columns)
+                places = [k for k, name in enumerate(all_columns.schema.names) if name in names]
             options = pa.ipc.IpcReadOptions(included_fields=places)
             mapped.seek(0)
         with pa.ipc.open_stream(mapped, options=options) as reader:

@@ -380,13 +380,13 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
     raise DataError(message, code="E-LABEL", hint=columns_hint(names))
 
 
-def check_named(wanted: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
-    """Return ``wanted``, the columns that an option names. Raises DataError E-SCHEMA for one not in ``names``."""
-    known = {*names, ALL_TEXT} if wanted else ()
-    if missing := [name for name in wanted if name not in known]:
+def check_named(named: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
+    """Return ``named``, the columns that an option names. Raises DataError E-SCHEMA for one not in ``names``."""
+    known = {*names, ALL_TEXT} if named else ()
+    if missing := [name for name in named if name not in known]:
         message = f"{where} has no column {list_names(missing)}, named by {option}"
         raise DataError(message, code="E-SCHEMA", hint=columns_hint(names))
-    return wanted
+    return named
 
 
 def columns_hint(names: Sequence[str]) -> str:

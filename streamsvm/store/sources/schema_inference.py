@@ -197,8 +197,8 @@ def _check_options(names: Sequence[str], options: SourceOptions, where: str, sta
         "--split-by": [options.split_by],
         "--split-after": [_split_column(options) if options.split_after else None],
     }
-    for option, wanted in named.items():
-        check_named([name for name in wanted if name is not None], names, option, where)
+    for option, option_names in named.items():
+        check_named([name for name in option_names if name is not None], names, option, where)
 
 
 def columns_named_in_options(options: SourceOptions) -> set[str | None]:
