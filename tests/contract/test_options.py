@@ -36,6 +36,7 @@ CASES = {
     "exact kernel": EXACT,
     "landmarks": LANDMARKS,
     "calibrated": LINEAR | {"calibrate": "sigmoid"},
+    "curves": LINEAR | {"curves": True, "solver": "newton"},
 }
 
 OTHER: dict[str, Any] = {
@@ -58,6 +59,9 @@ OTHER: dict[str, Any] = {
     "kernel": "laplacian",
     "kernel_options": {"degree": 3},
     "gamma": 2.0,
+    "curves": True,
+    "knots": 16,
+    "smooth": "d1",
     "landmarks": 7,
     "landmark_file": "landmarks.npy",
     "sampling": "kmeans++",
@@ -117,6 +121,7 @@ ELSEWHERE = {
         "certify",
     ),
     "calibrated": ("calibrate", "calibration_folds", "standardize"),
+    "curves": ("knots", "smooth", "bias", "standardize", "landmarks", "kernel", "certify", "calibrate", "dual"),
 }
 """What else is tried of the cases of kernels and of calibration; all others were, and are what they are in the linear case."""
 HOW = {
