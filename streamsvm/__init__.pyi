@@ -145,7 +145,7 @@ def export(
     out: str | PathLike[str],
     *,
     overwrite: bool = False,
-    format: Literal["liblinear", "libsvm", "onnx", "sklearn", "sql", "streamsvm"] = "liblinear",
+    format: Literal["liblinear", "libsvm", "onnx", "sklearn", "sql", "streamsvm", "rating-table"] = "liblinear",
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
     verbose: bool | None = None,

@@ -418,6 +418,9 @@ PAGE = kind_by_header("the page of a run", PAGE_HEADER)
 SCHEMA = kind_by_header("a schema file", SCHEMA_HEADER)
 LIBLINEAR_MODEL = kind_by_header("a model of LIBLINEAR", b"solver_type ")
 LIBSVM_MODEL = kind_by_header("a model of LIBSVM", b"svm_type ")
+RATING_TABLE_FILE = kind_by_header(
+    "a rating table of ours", b"outcome,feature,column,value,from,to,effect_from,effect_to"
+)
 ONNX_MODEL = kind_by_header("an ONNX graph of ours", b"\x08\x08\x12\x09streamsvm")
 SQL_MODEL = kind_by_header("a SQL query of ours", b"-- A linear model of streamsvm")
 PICKLE = Kind("a pickle of an estimator of scikit-learn", pickle_fault)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from streamsvm.config.units import percent
 from streamsvm.display.chart import (
     ACROSS,
     INK,
     REFERENCE,
+    SERIES,
     UPWARDS,
     Chart,
     format_number,
@@ -19,6 +22,7 @@ from streamsvm.display.html import Markup, PagePart, element, fold, shorten, tab
 from streamsvm.display.read_record import (
     ColumnChange,
     ColumnDrift,
+    Curve,
     RunRecord,
     Shares,
     TableColumn,
@@ -31,6 +35,8 @@ MAX_OPEN_COLUMNS = 12
 """Maximum number of columns of the table that are not folded."""
 MIN_SHARE = 0.0001
 """Smaller shares of a column are shown as such."""
+MIN_KNOTS_TO_CUT = 8
+"""Curves with more knots are drawn without the first and the last one."""
 NOTABLE_MISSING = 0.02
 """Smallest difference of the fraction of missing values that is shown."""
 UNKNOWN = (float("-inf"), float("inf"))
@@ -78,7 +84,39 @@ def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
     )
     shown = percent(share, 3) if share >= MIN_SHARE or not share else f"< {percent(MIN_SHARE, 3)}"
     line = [element("span", shorten(one.name, 40)), bar, element("span", shown)]
-    return element("details", element("summary", *line), _list_values(one, run), class_="col")
+    curves = [_draw_curve(one, v.curve, run) for v in one.values if v.curve is not None and len(v.curve.x) > 1]
+    only_curves = len(curves) == len(one.values)
+    values = [] if only_curves else [_list_values(one, run)]
+    return element("details", element("summary", *line), *curves, *values, class_="col")
+
+
+def _draw_curve(one: TableColumn, curve: Curve, run: RunRecord) -> Markup:
+    """Draw the curves of a column, with a histogram of the training rows. The first and the last knot, which may lie far out,
+    are left out if there are many.
+    """
+    inner = slice(1, -1) if len(curve.x) > MIN_KNOTS_TO_CUT else slice(None)
+    x, rows = curve.x[inner], curve.rows[inner]
+    shown = [effect[inner] for effect in curve.effects[:SERIES]]
+    low, high = min(map(min, shown)), max(map(max, shown))
+    high = high if high > low else low + 1.0
+    across, upwards = linear_axis(x[0], x[-1], ACROSS), linear_axis(low - 0.25 * (high - low), high, UPWARDS)
+    says = f"effect of {one.name} on the decision value, from {format_number(low)} to {format_number(high)}"
+    chart = Chart(shorten(one.name, 40), says, across, upwards, (shorten(one.name, 40), "effect on f"))
+    edges = [x[0], *((a + b) / 2 for a, b in pairwise(x)), x[-1]]
+    densities = [share / (b - a) if b > a else 0.0 for share, (a, b) in zip(rows, pairwise(edges), strict=True)]
+    most = max(densities) or 1.0
+    chart.bars(
+        edges,
+        [upwards.low + 0.2 * (upwards.high - upwards.low) * d / most for d in densities],
+        REFERENCE,
+        "training rows",
+    )
+    classes = run.classes_to_draw()
+    for k, effect in enumerate(shown):
+        outcome = curve.outcomes[k]
+        series = classes.index(outcome) if outcome in classes else k
+        chart.line(zip(x, effect, strict=True), series % SERIES, shorten(outcome, 24))
+    return chart.render()
 
 
 def _list_values(one: TableColumn, run: RunRecord) -> Markup:
@@ -89,6 +127,8 @@ def _list_values(one: TableColumn, run: RunRecord) -> Markup:
     colors = _effect_colors(run, problems[0] if problems else "")
     rows = []
     for v in one.values:
+        if v.curve is not None:
+            continue
         name = shorten(v.name, 32) if v.name else "one standard deviation more"
         rows_with = percent(v.mean, 3) if v.is_share else f"mean {format_number(v.mean)} ± {format_number(v.deviation)}"
         if one_problem:

@@ -199,6 +199,19 @@ class TopColumns(msgspec.Struct):
     """Bounds of the weight of each of ``rows`` at the exact optimum; empty for a fit without --certify."""
 
 
+class Curve(msgspec.Struct):
+    """The curve of a numeric column, for each problem."""
+
+    x: list[float]
+    """The knots, in the units of the column."""
+    rows: list[float]
+    """About the fraction of the training rows near each knot."""
+    effects: list[list[float]]
+    """The values at the knots less their mean, for each problem."""
+    outcomes: list[str]
+    """For each problem the class for which a positive value counts."""
+
+
 class ColumnValue(msgspec.Struct):
     """A value of a categorical column of a table, or a numeric column as a whole."""
 
@@ -212,6 +225,8 @@ class ColumnValue(msgspec.Struct):
     """The weight in each problem."""
     pulls: list[float] = []
     """The change of f in each problem: by this value relative to the average row, by a number for one standard deviation."""
+    curve: Curve | None = None
+    """The curve of a number, whose standard deviation ``pulls`` then is."""
 
 
 class TableColumn(msgspec.Struct):

@@ -34,7 +34,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,23 @@ def part_rows(curves: int) -> int:
     return max(256, min(8192, PART_BYTES // (16 * max(1, curves)) // 256 * 256))
 
 
+class Shape(NamedTuple):
+    """The curve of a column, less its mean over the training rows."""
+
+    column: int
+    """The number of the stored column."""
+    knots: Float64
+    """(K,) in the units of the stored column."""
+    values: Float64
+    """(K,)"""
+    rows: Float64
+    """(K,) The mean of h_r, about the fraction of the training rows near the knot."""
+    mean: float
+    """The mean of the curve before it was subtracted."""
+    deviation: float
+    """The standard deviation of the curve over the training rows."""
+
+
 @dataclass(frozen=True, slots=True)
 class Hats:
     """The hat functions of curves: the knots, and which stored columns have curves."""
@@ -80,6 +97,12 @@ class Hats:
     """The knots of all curves, rising within each."""
     starts: Int64
     """(q + 1,) The place of the first knot of each curve, and the number of all knots."""
+    squares: Float64
+    """The means of h_r(x)^2 over the training rows, for each knot; values of x are as precise as the cells of histograms."""
+    products: Float64
+    """The means of h_r(x) h_r+1(x); 0 for the last knot of a curve."""
+    deviations: Float64
+    """The standard deviations of the columns ``linear``."""
     _places: Int32 = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -131,14 +154,32 @@ class Hats:
                 hint="apply the model to data with the columns it was trained on",
             )
 
+    def shapes(self, weights: Float64) -> list[Shape]:
+        """Return the curves that have the values ``weights`` (features,) at their knots."""
+        found = []
+        for column, start, stop in zip(self.curved.tolist(), self.starts, self.starts[1:], strict=False):
+            theta, products = weights[start:stop], self.products[start:stop]
+            # the entries of h sum up to 1, so that a mean of h_r is a sum of means of h_r h_s
+            rows = self.squares[start:stop] + products
+            rows[1:] += products[:-1]
+            mean = float(rows @ theta)
+            theta = theta - mean
+            variance = float(self.squares[start:stop] @ np.square(theta)) + 2.0 * float(
+                products[:-1] @ (theta[:-1] * theta[1:])
+            )
+            knots = self.knots[start:stop].astype(np.float64)
+            found.append(Shape(column, knots, theta, rows, mean, float(np.sqrt(max(variance, 0.0)))))
+        return found
+
     def header(self) -> dict[str, Any]:
         """Return everything except the arrays, as plain JSON."""
         return {"curves": len(self.curved), "knots": len(self.knots), "columns": self.columns}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name."""
-        named = {"curves.columns": self.curved, "curves.linear": self.linear}
-        return named | {"curves.knots": self.knots, "curves.starts": self.starts}
+        named: dict[str, NDArray[Any]] = {"curves.columns": self.curved, "curves.linear": self.linear}
+        named |= {"curves.knots": self.knots, "curves.starts": self.starts, "curves.deviations": self.deviations}
+        return named | {"curves.squares": self.squares, "curves.products": self.products}
 
 
 def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hats:
@@ -148,22 +189,24 @@ def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hat
     columns = header["columns"]
     curved, linear = tensors["curves.columns"], tensors["curves.linear"]
     knots, starts = tensors["curves.knots"], tensors["curves.starts"]
-    types = (np.int32, np.int32, np.float32, np.int64)
-    has_types = all(
-        a.ndim == 1 and a.dtype == kind for a, kind in zip((curved, linear, knots, starts), types, strict=True)
-    )
+    moments = [tensors[f"curves.{name}"] for name in ("squares", "products", "deviations")]
+    types = (np.int32, np.int32, np.float32, np.int64, np.float64, np.float64, np.float64)
+    arrays = (curved, linear, knots, starts, *moments)
+    has_types = all(a.ndim == 1 and a.dtype == kind for a, kind in zip(arrays, types, strict=True))
     if not has_types or not isinstance(columns, int) or len(starts) != len(curved) + 1:
         raise DataError("the curves have arrays of wrong types")
     both = np.concatenate([curved, linear])
     are_columns = len(np.unique(both)) == len(both) and bool(((both >= 0) & (both < columns)).all())
     are_starts = starts[0] == 0 and starts[-1] == len(knots) and bool((np.diff(starts) >= 2).all())
-    if not (are_columns and are_starts and np.isfinite(knots).all()):
+    has_moments = [len(a) for a in moments] == [len(knots), len(knots), len(linear)]
+    has_moments = has_moments and all(np.isfinite(a).all() for a in moments)
+    if not (are_columns and are_starts and has_moments and np.isfinite(knots).all()):
         raise DataError("the curves are not usable")
     rising = np.diff(knots) > 0
     rising[starts[1:-1] - 1] = True  # from one curve to the next
     if not rising.all():
         raise DataError("the knots are not usable")
-    return Hats(columns, curved, linear, knots, starts)
+    return Hats(columns, curved, linear, knots, starts, *moments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,21 +315,27 @@ class ColumnHistograms:
         """Count the values of stored rows."""
         add_to_histograms(X, self.columns, self.counts, self.minimum, self.maximum)
 
-    def hats(self, d: int, linear: Int64, knots: int) -> Hats:
+    def hats(self, d: int, linear: Int64, deviations: Float64, knots: int) -> Hats:
         """Return the hat functions of rows with ``d`` columns, of which those numbered in ``linear`` have weights, with at
-        most ``knots`` knots a curve. A column with a single value has no curve.
+        most ``knots`` knots a curve. A column with a single value has no curve. ``deviations``: standard deviations of the
+        columns ``linear``.
         """
-        curved, found = [], []
+        curved, found, moments = [], [], []
         values = least_values()
         for j, column in enumerate(self.columns.tolist()):
             low, high = self.minimum[j], self.maximum[j]
             cells = np.flatnonzero(self.counts[j])
             if low < high:
                 curved.append(column)
-                found.append(_choose_knots(values[cells], self.counts[j, cells], low, high, knots))
+                counts = self.counts[j, cells]
+                found.append(_choose_knots(values[cells], counts, low, high, knots))
+                moments.append(_mean_products(found[-1], values[cells], counts))
         starts = np.concatenate([[0], np.cumsum([len(one) for one in found], dtype=np.int64)]).astype(np.int64)
         joined = np.concatenate([np.empty(0, np.float32), *found])
-        return Hats(d, np.array(curved, np.int32), linear.astype(np.int32), joined, starts)
+        squares, products = np.hstack([np.empty((2, 0)), *moments])
+        return Hats(
+            d, np.array(curved, np.int32), linear.astype(np.int32), joined, starts, squares, products, deviations
+        )
 
 
 def _choose_knots(values: Float32, counts: Int64, low: np.float32, high: np.float32, knots: int) -> Float32:
@@ -305,3 +354,16 @@ def _choose_knots(values: Float32, counts: Int64, low: np.float32, high: np.floa
         values = np.concatenate([quantiles(np.linspace(0.0, 1.0, knots - half)[1:-1]), even])
     inside = values[(values > low) & (values < high)]
     return np.unique(np.concatenate([ends, inside])).astype(np.float32)
+
+
+def _mean_products(knots: Float32, values: Float32, counts: Int64) -> Float64:
+    """Return the means of h_r^2 and of h_r h_r+1 (2, K) over the values of a column with these counts."""
+    t = knots.astype(np.float64)
+    x = np.clip(values.astype(np.float64), t[0], t[-1])
+    r = np.clip(np.searchsorted(t, x, side="right") - 1, 0, len(t) - 2)
+    f, weight = (x - t[r]) / (t[r + 1] - t[r]), counts / counts.sum()
+    found = np.zeros((2, len(t)))
+    np.add.at(found[0], r, weight * (1.0 - f) ** 2)
+    np.add.at(found[0], r + 1, weight * f**2)
+    np.add.at(found[1], r, weight * f * (1.0 - f))
+    return found

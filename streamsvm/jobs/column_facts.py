@@ -6,6 +6,7 @@ standard deviation, over the rows, of its contribution to f(x); for several prob
 
     Var(sum_j w_j x_j) = sum_j w_j^2 p_j - (sum_j w_j p_j)^2   for one-hot columns, which are 1 in a fraction p_j of rows,
                          sum_j w_j^2 Var(x_j)                   for others, as if they were independent,
+                         Var(c_j(x_j))                          for curves,
 
 and less 2 w_x w_m E x E m for a number x that is 0 in rows where its indicator column m marks it as missing.
 
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +26,7 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.model import Model
+from streamsvm.model.model import CURVES, Effect
 from streamsvm.rows import Float64, Int64
 from streamsvm.types import Store
 
@@ -46,6 +49,9 @@ class ColumnFacts(NamedTuple):
     """The standard deviations, (d,)."""
     offsets: dict[int, float]
     """The offsets subtracted from columns, by number."""
+    curves: Mapping[int, list[Effect]] = MappingProxyType({})
+    """The curves of all problems by the number of their column, whose ``weights`` are such that weight times deviation is
+    the standard deviation of the curve."""
 
     def block_of(self, j: int) -> tuple[int, int] | None:
         """Return the range [start, stop) of one-hot columns that contains column j; None if there is none."""
@@ -64,13 +70,12 @@ def describe_columns(model: Model, store: Store) -> list[JsonObject]:
     """
     d, statistics = store.layout.columns, store.statistics()
     is_linear = model.expansion is None and model.weights.shape[1] == d + 1
-    facts = ColumnFacts(
-        group_columns(store.facts.get("names"), store.facts.get("encoding"), d),
-        model.weights[:, :d] if is_linear else np.empty((0, d)),
-        statistics.mean,
-        np.sqrt(statistics.M2 / store.layout.rows),
-        model.offsets,
-    )
+    deviation = np.sqrt(statistics.M2 / store.layout.rows)
+    weights, curves = model.weights[:, :d] if is_linear else np.empty((0, d)), dict[int, list[Effect]]()
+    if model.kind == CURVES:
+        weights, curves = _weights_of_curves(model, deviation)
+    sources = group_columns(store.facts.get("names"), store.facts.get("encoding"), d)
+    facts = ColumnFacts(sources, weights, statistics.mean, deviation, model.offsets, curves)
     effects = column_effects(facts)
     total = float(effects.sum())
     group = facts.sources.group
@@ -82,6 +87,20 @@ def describe_columns(model: Model, store: Store) -> list[JsonObject]:
         one = _describe_column(facts, g, places)
         descriptions.append(one | {"share": float(effects[g]) / total if total > 0 else None})
     return descriptions
+
+
+def _weights_of_curves(model: Model, deviation: Float64) -> tuple[Float64, dict[int, list[Effect]]]:
+    """Return ``ColumnFacts.weights`` and ``ColumnFacts.curves`` of a model of curves."""
+    weights, curves = np.zeros((len(model.weights), len(deviation))), dict[int, list[Effect]]()
+    row = {outcome: k for k, outcome in enumerate(model.outcomes)}
+    for one in model.effects()[0]:
+        k, j = row[one.outcome], one.column
+        if one.curve:
+            curves.setdefault(j, []).append(one)
+            weights[k, j] = one.importance / deviation[j] if deviation[j] > 0 else 0.0
+        else:
+            weights[k, j] = one.effect[0]
+    return weights, curves
 
 
 def column_effects(facts: ColumnFacts) -> Float64:
@@ -96,6 +115,8 @@ def column_effects(facts: ColumnFacts) -> Float64:
             variance[sources.group[start]] += max(0.0, float((part * part) @ p - (part @ p) ** 2))
         variance += np.bincount(sources.group, own, len(variance))
         for mark, number in sources.marks.items():
+            if number in facts.curves:
+                continue
             variance[sources.group[mark]] -= 2.0 * w[mark] * w[number] * facts.mean[mark] * facts.mean[number]
     return np.sqrt(np.maximum(variance, 0.0) / k)
 
@@ -124,6 +145,9 @@ def _describe_value(facts: ColumnFacts, j: int) -> JsonObject:
     if block is not None:
         start, stop = block
         pulls = w - facts.weights[:MAX_PROBLEMS, start:stop] @ facts.mean[start:stop]
+    elif number is not None and number in facts.curves:  # rows without a value have 0 in the column of numbers
+        at_zero = facts.offsets.get(number, 0.0)
+        pulls = w + np.array([np.interp(at_zero, one.x, one.effect) for one in facts.curves[number][:MAX_PROBLEMS]])
     elif number is not None:
         pulls = w - facts.weights[:MAX_PROBLEMS, number] * facts.mean[number]
     else:
@@ -137,6 +161,17 @@ def _describe_value(facts: ColumnFacts, j: int) -> JsonObject:
         "deviation": float(facts.deviation[j]),
         "weights": [_round(value) for value in w.tolist()],
         "pulls": [_round(value) for value in pulls.tolist()],
+        **({"curve": _describe_curve(facts.curves[j])} if j in facts.curves else {}),
+    }
+
+
+def _describe_curve(curves: list[Effect]) -> JsonObject:
+    """Return the curves of a column in all problems as plain JSON."""
+    return {
+        "x": [_round(value) for value in curves[0].x.tolist()],
+        "rows": [_round(value) for value in curves[0].rows.tolist()],
+        "effects": [[_round(value) for value in one.effect.tolist()] for one in curves[:MAX_PROBLEMS]],
+        "outcomes": [one.outcome for one in curves[:MAX_PROBLEMS]],
     }
 
 

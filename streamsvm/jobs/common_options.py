@@ -394,6 +394,7 @@ class LandmarkOptions(KernelOptions):
 
 
 LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM = "liblinear", "libsvm", "onnx", "sklearn", "sql", "streamsvm"
+RATING_TABLE = "rating-table"
 
 
 @dataclass(frozen=True)
@@ -409,9 +410,10 @@ class ExportJob(OutputOptions):
             "liblinear (linear models) or libsvm (also kernel models, not standardized): their text formats. onnx: a "
             "graph, for tables with one input per column. sql: a query for DuckDB and PostgreSQL (linear models of "
             "tables). sklearn: an estimator, pickled, or in the format of skops if PATH ends with .skops. All of them "
-            "take columns in their original units. streamsvm: a file of streamsvm.",
+            "take columns in their original units. streamsvm: a file of streamsvm. rating-table: a CSV file with the pieces "
+            "of the curves of a model of curves, which add up to its decision values.",
             "output",
-            choices=(LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM),
+            choices=(LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM, RATING_TABLE),
         ),
     ] = LIBLINEAR
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import wraps
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,6 +152,24 @@ class ProvedPredictions:
         return f"{text}, {differs} differ>" if differs else f"{text}>"
 
 
+class Effect(NamedTuple):
+    """What a column adds to a decision value of a model of curves: a curve, or a weight."""
+
+    outcome: str
+    """The class, or other outcome, to whose decision value it is added."""
+    column: int
+    """The number of the stored column."""
+    x: Float64
+    """(K,) The knots in the original units of the column; for a weight, the value 1 of the column."""
+    effect: Float64
+    """(K,) The curve at its knots, less its mean over the training rows; or the weight."""
+    rows: Float64
+    """(K,) About the fraction of the training rows near each knot; NaN for a weight."""
+    importance: float
+    """The standard deviation of the effect over the training rows."""
+    curve: bool
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
     """A decision function for each problem: f_k(x) = weights[k, :-1].phi(x) + weights[k, -1].
@@ -271,7 +289,7 @@ class Model:
         if self.kind == CURVES:
             raise UsageError(
                 "a model of curves has no weights of columns",
-                hint="model.weights has the values of curves at their knots",
+                hint="model.shapes() has its curves",
             )
         if self.expansion is not None:
             raise UsageError(
@@ -419,6 +437,60 @@ class Model:
                 table |= {"low": low[k], "high": high[k]}
             frames.append(pd.DataFrame(table).sort_values("share", ascending=False, kind="stable"))
         return pd.concat(frames, ignore_index=True)
+
+    @with_python_wording
+    def shapes(self) -> pd.DataFrame:
+        """Return the curves and the weights of a model of curves as a pandas data frame, a row for each knot and weight.
+
+        The columns of the frame:
+
+        - ``outcome``: the class whose decision value has the curve
+        - ``column``: the column of the table
+        - ``value``: the value of that column for which a weight stands, such as a category; empty for a curve
+        - ``x``: the knot in the original units of the column; 1 for a weight
+        - ``effect``: what is added to the decision value at x, for a curve less its mean over the training rows. Between
+          knots the effect is linear, outside of them constant.
+        - ``rows``: about the fraction of the training rows near the knot; NaN for a weight
+        - ``importance``: the standard deviation of the effect over the training rows
+
+        The decision value is the sum of the effects and of the intercept, which ``frame.attrs["intercept"]`` has by outcome.
+        Raises UsageError for other models, and ImportError without pandas.
+        """
+        effects, intercepts = self.effects()
+        import pandas as pd
+
+        sources = load_name(SOURCE_COLUMNS)(self)
+        frames = []
+        for one in effects:
+            column, value, sign = sources[one.column]
+            table = {"outcome": one.outcome, "column": column, "value": value, "x": one.x, "effect": one.effect * sign}
+            frames.append(pd.DataFrame(table | {"rows": one.rows, "importance": one.importance}))
+        frame = pd.concat(frames, ignore_index=True)
+        frame.attrs["intercept"] = intercepts
+        return frame
+
+    def effects(self) -> tuple[list[Effect], dict[str, float]]:
+        """Return the effects of a model of curves, outcome by outcome, and the intercept of each outcome, to which they
+        add up. Raises UsageError for other models.
+        """
+        from streamsvm.features.curves import Hats
+
+        hats = self.expansion
+        if not isinstance(hats, Hats):
+            raise UsageError(
+                "this model has no curves", hint="fit with --curves; of other linear models, see coefficients"
+            )
+        effects, intercepts, first = [], {}, len(hats.knots)
+        for outcome, weights in zip(self.outcomes, self.weights, strict=True):
+            shapes = hats.shapes(weights[:-1])
+            intercepts[outcome] = float(weights[-1]) + sum(shape.mean for shape in shapes)
+            for shape in shapes:
+                x = shape.knots + self.offsets.get(shape.column, 0.0)
+                effects.append(Effect(outcome, shape.column, x, shape.values, shape.rows, shape.deviation, curve=True))
+            for j, w, deviation in zip(hats.linear.tolist(), weights[first:-1].tolist(), hats.deviations, strict=True):
+                one, none = np.ones(1), np.full(1, np.nan)
+                effects.append(Effect(outcome, j, one, w * one, none, abs(w) * float(deviation), curve=False))
+        return effects, intercepts
 
     @with_python_wording
     def to_sklearn(self) -> Any:

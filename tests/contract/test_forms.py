@@ -32,7 +32,7 @@ CURVES = tuple(name for name, (_, settings) in FORMS.items() if "curves" in sett
 PAIRS = tuple(name for name, (_, settings) in FORMS.items() if settings.get("multi_class") == "ovo")
 BY_NU = tuple(name for name in FORMS if name.startswith("nu"))
 REFUSED: dict[str, list[tuple[tuple[str, ...], str]]] = {
-    "tune": [(CURVES, "has no parameter 'curves'"), (PAIRS, "does not support one-vs-one models")],
+    "tune": [(CURVES, "has no option 'curves'"), (PAIRS, "does not support one-vs-one models")],
     "calibrate": [
         (CURVES, "cannot be combined with curves=True"),
         (ONE_CLASS, "cannot be calibrated as probabilities"),

@@ -224,11 +224,41 @@ def test_a_table_in_one_command(tmp_path: Path) -> None:
     table = write_csv(tmp_path / "t.csv", passengers(300, 1), (*NAMES, "left"))
     found = sv.fit(str(table), str(tmp_path / "m.ssvm"), curves=True, label="left", missing="mean")
     assert found.certified
-    assert "curves" in Path(tmp_path / "m.html").read_text()
+    page = Path(tmp_path / "m.html").read_text()
+    assert page.count("training rows</li>") >= 2
+    assert "effect of age on the decision value" in page
     assert found.model.kind == "curves"
     assert found.model.provenance["settings"]["loss"] == "logistic"
     assert found.model.calibration is not None
     assert not found.model.provenance["settings"]["standardize"]
+
+
+def test_shapes_and_the_rating_table_add_up_to_decision_values(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    X, codes = values(11)
+    X[:, 0] += 1e6  # far from 0: an offset is subtracted on the way
+    model = sv.fit(X, str(tmp_path / "m.ssvm"), y=codes, curves=True, knots=12).model
+    shapes = model.shapes()
+    sv.export(str(tmp_path / "m.ssvm"), str(tmp_path / "t.csv"), format="rating-table")
+    table = pd.read_csv(tmp_path / "t.csv", keep_default_na=False)
+    (intercept,) = shapes.attrs["intercept"].values()
+    by_shapes = np.full(ROWS, intercept)
+    by_table = np.full(ROWS, float(table["effect_from"][0]))
+    for j, name in enumerate(shapes["column"].unique()):
+        one, pieces = shapes[shapes["column"] == name], table[table["column"] == name]
+        x = X[:, j].astype(float)
+        ends = pieces[["from", "to", "effect_from", "effect_to"]].astype(float).to_numpy()
+        by_table += np.interp(x, [*ends[:, 0], ends[-1, 1]], [*ends[:, 2], ends[-1, 3]])
+        effect = np.interp(x, one["x"], one["effect"]) if len(one) > 1 else one["effect"].iloc[0] * x
+        by_shapes += effect
+        assert np.std(effect) == pytest.approx(one["importance"].iloc[0], rel=0.1)
+        if len(one) > 1:
+            assert one["rows"].sum() == pytest.approx(1.0)
+            assert abs(np.mean(effect)) < 0.1 * np.std(effect) + 1e-3
+    np.testing.assert_allclose(by_shapes, model.decision_function(X), atol=1e-5)
+    np.testing.assert_allclose(by_table, by_shapes, atol=1e-9)
+    with pytest.raises(UsageError, match="no curves"):
+        sv.fit(X, str(tmp_path / "l.ssvm"), y=codes).model.shapes()
 
 
 def test_what_cannot_hold_curves_refuses_them(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.errors import StreamSVMWarning, UsageError
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.common_options import LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, ExportJob
+from streamsvm.jobs.common_options import LIBLINEAR, LIBSVM, ONNX, RATING_TABLE, SKLEARN, SQL, ExportJob
 from streamsvm.jobs.export.onnx import write_onnx
+from streamsvm.jobs.export.rating_table import write_rating_table
 from streamsvm.jobs.export.sql import write_sql
 from streamsvm.model import Model
 from streamsvm.model.liblinear_libsvm import explain_text, write_liblinear, write_libsvm
@@ -24,6 +25,7 @@ from streamsvm.outputs import (
     MODEL,
     ONNX_MODEL,
     PICKLE,
+    RATING_TABLE_FILE,
     SKOPS,
     SQL_MODEL,
     Kind,
@@ -74,6 +76,7 @@ FORMATS = {
     LIBSVM: Format(LIBSVM_MODEL, write_libsvm),
     ONNX: Format(ONNX_MODEL, write_onnx),
     SQL: Format(SQL_MODEL, write_sql),
+    RATING_TABLE: Format(RATING_TABLE_FILE, write_rating_table),
     SKLEARN: Format(PICKLE, write_pickle),
 }
 SKOPS_ENDING, SKOPS_FORMAT = ".skops", Format(SKOPS, write_skops)

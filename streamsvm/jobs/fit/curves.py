@@ -26,7 +26,7 @@ from streamsvm.features.curves import (
     part_rows,
 )
 from streamsvm.jobs.fit.options import FitJob
-from streamsvm.rows import Int64
+from streamsvm.rows import Float64, Int64
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.newton.preconditioner import max_explicit_components
 from streamsvm.types import AnySolver, Cost, Layout, Problem, Report, Store, Term
@@ -40,6 +40,8 @@ class CurveRequest:
     """The numbers of the columns that may have curves, ascending."""
     linear: Int64
     """The numbers of the columns that have weights, ascending: category values, words, 0 and 1."""
+    deviations: Float64
+    """The standard deviations of these columns."""
     linear_entries: float
     """The mean number of nonzero entries of a row in these columns."""
     knots: int
@@ -117,7 +119,8 @@ def request_curves(job: FitJob, store: Store, problems: list[Problem]) -> tuple[
         raise _no_curves_error(store)
     knots = KNOTS if job.knots is None else job.knots
     entries = float(np.where(is_mark, statistics.mean, 1.0)[is_linear].sum())
-    request = CurveRequest(columns, np.flatnonzero(is_linear), entries, knots, job.smooth or D2, job.bias)
+    deviations = np.sqrt(statistics.M2 / store.layout.rows)[is_linear]
+    request = CurveRequest(columns, np.flatnonzero(is_linear), deviations, entries, knots, job.smooth or D2, job.bias)
     seen = request.layout_of_features(store.layout)
     per_row = -(-sum(seen.nonzeros or ()) // max(1, seen.rows))
     return request, [replace(one, columns=seen.columns, nonzeros=per_row * one.rows) for one in problems]
@@ -141,7 +144,7 @@ def make_curves(request: CurveRequest, store: Store, report: Report, depth: int)
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), depth=depth) as stream:
         for loaded in stream:
             histograms.add(loaded.chunk.X)
-    hats = histograms.hats(store.layout.columns, request.linear, request.knots)
+    hats = histograms.hats(store.layout.columns, request.linear, request.deviations, request.knots)
     if not len(hats.curved):
         raise _no_curves_error(store)
     report({"event": "curves", **request.describe(), "curves": len(hats.curved), "all_knots": len(hats.knots)})
