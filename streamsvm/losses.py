@@ -34,7 +34,7 @@ least for a prediction that is the quantile q of t, given x (Koenker and Bassett
 The conjugate of the **logistic loss** is an entropy (Yu, Huang and Lin, Machine Learning 85, 2011, (3)).
 
 ``types.Loss`` documents what each function returns; the contract suites test every registered loss against it. A smooth loss may have
-``corners``, the arguments, ascending, at which l'' jumps: then the optimum can be enclosed (``streamsvm.enclosure``). Between them l'' is constant
+``corners``, the arguments, ascending, at which l'' jumps: then the optimum can be enclosed (``streamsvm.proofs.enclosure``). Between them l'' is constant
 if ``quadratic``; else there are none, and l'' is even and falls with |m|. A row with C_i = 0 does
 not count, and none of the dual functions may be called for it. A record needs at least one field, since numba cannot pass an empty one.
 A new loss is a record and a line in ``LOSSES``. A target of another kind also needs ``types.Layout.task`` (what a store holds), a kind of problem, and

@@ -198,6 +198,7 @@ def kind_by_header(name: str, header: bytes) -> Kind:
 
 
 REJECTS_HEADER = b"file\tline\tcode\treason\n"
+RECEIPT_HEADER = b"row,influence\n"
 SCHEMA_HEADER = b"# streamsvm: what becomes of each column of a table\n"
 PAGE_HEADER = b"<!doctype html>\n<!-- made by streamsvm report -->\n"
 MAP, JOURNALS = "map.safetensors", ("ingest.journal", "journal.json")
@@ -414,6 +415,7 @@ SEARCH = Kind("the folder of a search", search_fault)
 PREDICTIONS = Kind("a file of predictions", predictions_fault)
 ARRAY = Kind("an array of dual variables", array_fault)
 REJECTS = kind_by_header("a list of rejected lines", REJECTS_HEADER)
+RECEIPT = kind_by_header("a receipt of forgotten rows", RECEIPT_HEADER)
 PAGE = kind_by_header("the page of a run", PAGE_HEADER)
 SCHEMA = kind_by_header("a schema file", SCHEMA_HEADER)
 LIBLINEAR_MODEL = kind_by_header("a model of LIBLINEAR", b"solver_type ")

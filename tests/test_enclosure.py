@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 
 import streamsvm as sv
-from streamsvm import enclosure, losses
+from streamsvm import losses
 from streamsvm.errors import DataError, UsageError
 from streamsvm.model import load
 from streamsvm.model.model import possible_classes, predict_codes
+from streamsvm.proofs import enclosure, row_changes
+from streamsvm.proofs.kept import Enclosures, decode_enclosures
 from streamsvm.rows import CSR, Dense
 from tools.fuzz import enclosures as audits
 
@@ -281,7 +283,7 @@ def test_bounds_of_a_row_that_stays_in_the_matrices_are_found_wrong(monkeypatch:
     def keep(self: Any, rows: Any, chosen: Any, *_: Any) -> Any:
         return np.zeros(len(chosen))
 
-    monkeypatch.setattr(enclosure.LeaveOneOut, "_largest_low", keep)
+    monkeypatch.setattr(row_changes.StepLevels, "_largest_low", keep)
     assert any(audits.audit_left_out(seed, collections.Counter()) for seed in range(60))
 
 
@@ -335,7 +337,7 @@ def test_damaged_enclosures_are_refused() -> None:
     kept = sv.fit(X, y, certify="labels").model.enclosures
     assert kept is not None
     tensors, header = kept.tensors(), kept.header()
-    again = enclosure.decode_enclosures(header, tensors, 1, 6)
+    again = decode_enclosures(header, tensors, 1, 6)
     assert all(np.array_equal(a, b) for a, b in zip(again.intervals(Dense(X)), kept.intervals(Dense(X)), strict=True))
     for damage in (
         tensors | {"enclosure.center": tensors["enclosure.center"] * np.nan},
@@ -343,15 +345,15 @@ def test_damaged_enclosures_are_refused() -> None:
         tensors | {"enclosure.shift": np.zeros(6, np.float32)},
     ):
         with pytest.raises(DataError):
-            enclosure.decode_enclosures(header, damage, 1, 6)
+            decode_enclosures(header, damage, 1, 6)
     with pytest.raises(DataError):
-        enclosure.decode_enclosures(header | {"parts": [{"radius": -1.0, "slack": 0.0}]}, tensors, 1, 6)
+        decode_enclosures(header | {"parts": [{"radius": -1.0, "slack": 0.0}]}, tensors, 1, 6)
 
 
 def test_balls_of_wide_sparse_rows_cost_their_entries_and_agree_with_dense_ones() -> None:
     r = np.random.default_rng(0)
     ball = enclosure.ball_of_gap(r.standard_normal(5001), 0.1)
-    kept = enclosure.Enclosures((ball,), 1.0)
+    kept = Enclosures((ball,), 1.0)
     indptr = np.arange(0, 60, 5, dtype=np.int64)
     indices = np.concatenate([np.sort(r.permutation(5000)[:5]) for _ in range(11)]).astype(np.int32)
     X = CSR(r.standard_normal(55).astype(np.float32), indices, indptr)

@@ -134,12 +134,25 @@ EVALUATE_PARAMETERS: ParameterTable = {
     "y": INGEST_PARAMETERS["y"],
 }
 """Parameters of ``evaluate`` that accept models and rows in memory."""
+CHANGE_PARAMETERS: ParameterTable = {
+    **MODEL_PARAMETERS,
+    "data": (
+        "Any",
+        "",
+        "The rows, in a store, in labeled files like those of the training data, or in memory. " + KINDS,
+    ),
+    "y": INGEST_PARAMETERS["y"],
+    "weight": INGEST_PARAMETERS["weight"],
+}
+"""Parameters of ``forget`` and ``learn`` that accept models and rows in memory."""
 WITH_ROWS = {
     "ingest": INGEST_PARAMETERS,
     "fit": FIT_ROW_PARAMETERS,
     "tune": TUNE_PARAMETERS,
     "evaluate": EVALUATE_PARAMETERS,
     "predict": MODEL_PARAMETERS,
+    "forget": CHANGE_PARAMETERS,
+    "learn": CHANGE_PARAMETERS,
     "export": MODEL_PARAMETERS,
     "report": REPORT_PARAMETERS,
 }
@@ -170,6 +183,11 @@ COMMANDS = {
     ),
     "tune": CommandInfo("TuneResult", 'sv.tune("train.zarr", "search", C=[0.1, 1, 10], folds=3).best.C'),
     "predict": CommandInfo("PredictResult", 'sv.predict("model.ssvm", "train.test.zarr", "predictions.csv").rows'),
+    "forget": CommandInfo(
+        "ChangeResult",
+        'sv.forget(sv.fit("train.zarr", "kept.ssvm", certify="updates"), "train.test.zarr", "less.ssvm").is_proved',
+    ),
+    "learn": CommandInfo("ChangeResult", 'sv.learn("kept.ssvm", "train.test.zarr", "more.ssvm").rows'),
     "export": CommandInfo("ExportResult", 'sv.export("model.ssvm", "liblinear.model", format="liblinear").bytes > 0'),
     "report": CommandInfo("ReportResult", 'sv.report("model.ssvm", "page.html").runs'),
     "evaluate": CommandInfo("EvaluateResult", 'sv.evaluate("model.ssvm", "train.test.zarr").evaluation.accuracy > 0.7'),
@@ -422,4 +440,6 @@ ingest = _make_function("ingest", place_ingest_rows, summary="Read files, or row
 fit, tune = (_make_function(step, partial(place_training_rows, step), leave_out=MORE_FILES) for step in ("fit", "tune"))
 plan = _make_plan()
 synth, embed, predict, export, report = map(_make_function, ("synth", "embed", "predict", "export", "report"))
-evaluate = _make_function("evaluate", partial(place_evaluation_rows, ingest))
+evaluate = _make_function("evaluate", place_evaluation_rows)
+forget = _make_function("forget", place_evaluation_rows)
+learn = _make_function("learn", place_evaluation_rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import keyword
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -36,7 +36,8 @@ from streamsvm.kinds_of_rows import (
     count_bytes,
     kind_of,
 )
-from streamsvm.types import Report
+from streamsvm.tasks import CLASSIFICATION, REGRESSION
+from streamsvm.types import Report, silent
 
 Action = Callable[[Any, Report], JobResult]
 """A function that runs a job and returns its result."""
@@ -61,8 +62,10 @@ def place_ingest_rows(arguments: ValuesByName) -> Iterator[tuple[ValuesByName, A
     yield arguments, action
 
 
-def _choose_action(X: Any, y: Any, weight: Any, call: Callable[..., str] | None = None) -> Action | None:
-    """Return the function that ingests rows in memory; None for files. ``call``: see ``ingest_given``."""
+def _choose_action(
+    X: Any, y: Any, weight: Any, call: Callable[..., str] | None = None, classes: Sequence[str] = ()
+) -> Action | None:
+    """Return the function that ingests rows in memory; None for files. ``call``, ``classes``: see ``ingest_given``."""
     kind = kind_of(X)
     if kind is RowKind.FILES:
         return None
@@ -72,7 +75,7 @@ def _choose_action(X: Any, y: Any, weight: Any, call: Callable[..., str] | None 
 
     X = np.asarray(X) if isinstance(X, list | tuple) else X
     check_readable(X)
-    return partial(ingest_given, X, y, weight, call=call)
+    return partial(ingest_given, X, y, weight, call=call, classes=classes)
 
 
 def _ingest_dask(X: Any, y: Any, weight: Any, job: IngestJob, report: Report) -> JobResult:
@@ -123,6 +126,8 @@ def model_options(step: str) -> tuple[str, ...]:
         "report": ("runs",),
         "predict": ("model",),
         "evaluate": ("model",),
+        "forget": ("model",),
+        "learn": ("model",),
         "export": ("model",),
     }.get(step, ())
 
@@ -255,19 +260,23 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
 
 
 @contextmanager
-def place_evaluation_rows(ingest: Callable[..., Any], arguments: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
+def place_evaluation_rows(arguments: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
     """Provide the options of an evaluation with files in place of rows in memory.
 
     A table is read with the schema of the model; an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
-    y, X = arguments.pop("y", None), arguments.get("data")
+    y, weight, X = arguments.pop("y", None), arguments.pop("weight", None), arguments.get("data")
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         options = dict(arguments)
         if kind_of(X) is not RowKind.FILES:
             check_readable(X)
-            options |= _place_evaluation_rows(ingest, options["model"], X, y, Path(folder))
+            options |= _place_evaluation_rows(options["model"], X, y, weight, Path(folder))
         elif y is not None:
             raise UsageError("labels beside files", hint="name their column: label=NAME")
+        elif weight is not None:
+            raise UsageError(
+                "weights beside files", hint="files have a column of weights, as those of the training have"
+            )
         try:
             yield options, None
         except StreamSVMError as error:
@@ -275,16 +284,22 @@ def place_evaluation_rows(ingest: Callable[..., Any], arguments: ValuesByName) -
             raise
 
 
-def _place_evaluation_rows(ingest: Callable[..., Any], model: Any, X: Any, y: Any, scratch: Path) -> ValuesByName:
+def _place_evaluation_rows(model: Any, X: Any, y: Any, weight: Any, scratch: Path) -> ValuesByName:
     """Write rows in memory to files; return the option ``data``, and ``label`` if the labels are a column."""
     from streamsvm.jobs.ingest.frames_and_arrays import column_of
     from streamsvm.model import load
     from streamsvm.store.sources.data_frames import spill_to_parquet
 
-    schema = "schema" in (load(Path(model)).provenance.get("encoding") or {})
+    known = load(Path(model))
+    schema = "schema" in (known.provenance.get("encoding") or {})
     if not (schema and kind_of(X) in WITH_COLUMN_NAMES):
-        ingest(X, scratch / "rows.zarr", y=y)
+        store, task = scratch / "rows.zarr", REGRESSION if known.numeric else CLASSIFICATION
+        ingest_rows = _choose_action(X, y, weight, classes=known.classes)
+        assert ingest_rows is not None  # rows in memory
+        ingest_rows(IngestJob(sources=(), store=store, task=task), silent)
         return {"data": (str(scratch / "rows.zarr"),)}
+    if weight is not None:
+        raise UsageError("weights beside a table", hint="put them into the column of weights that the training had")
     is_column = y is None or isinstance(y, str)
     path = spill_to_parquet(X, scratch, None if is_column else {"y": column_of(y)})
     return {"data": (str(path),)} | ({} if y is None else {"label": y if is_column else "y"})

@@ -23,6 +23,8 @@ COMMON_OPTIONS = {
     ),
     "tune": ("C", "gamma", "landmarks", "folds", "loss", "standardize", "class_weight", "memory", "report", "overwrite"),
     "predict": ("output", "id_column", "on_bad_line", "memory", "overwrite"),
+    "forget": ("receipt", "label", "on_bad_line", "memory", "overwrite"),
+    "learn": ("label", "on_bad_line", "memory", "overwrite"),
     "evaluate": ("label", "threshold", "best_threshold", "cost", "on_bad_line", "memory"),
 }  # fmt: skip
 """The options that the help of a command lists first, under "Common options", in this order."""
@@ -54,6 +56,8 @@ EXAMPLES = {
         "streamsvm predict model.ssvm new.csv predictions.csv --output label,low,high,proved",
     ),
     "evaluate": ("streamsvm evaluate model.ssvm test.csv", "streamsvm evaluate model.ssvm test.zarr --json"),
+    "forget": ("streamsvm forget model.ssvm rows.csv new.ssvm --receipt receipt.csv",),
+    "learn": ("streamsvm learn model.ssvm new-rows.csv new.ssvm",),
     "export": ("streamsvm export model.ssvm model.onnx --format onnx", "streamsvm export model.ssvm model.txt"),
     "report": ("streamsvm report model.ssvm page.html", "streamsvm report a.ssvm b.ssvm comparison.html"),
     "plan": ("streamsvm plan train.zarr --landmarks 2000 --memory 4GiB",),

@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from streamsvm.jobs import JobResult
     from streamsvm.jobs.apply.evaluate import EvaluateResult
     from streamsvm.jobs.apply.measures import ModelEvaluation, RegressionEvaluation
-    from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
+    from streamsvm.jobs.apply.options import EvaluateJob, ForgetJob, LearnJob, PredictJob
     from streamsvm.jobs.apply.predict import PredictResult
+    from streamsvm.jobs.change_rows import ChangeResult
     from streamsvm.jobs.common_options import EmbedJob, ExportJob, ReportJob, SynthJob
     from streamsvm.jobs.embed.build import EmbedResult
     from streamsvm.jobs.export.job import ExportResult
@@ -310,6 +311,8 @@ def describe_result(name: str, job: Checked, result: JobResult) -> Iterable[str]
         "tune": _describe_tune,
         "predict": _describe_predict,
         "evaluate": _describe_evaluate,
+        "forget": _describe_change,
+        "learn": _describe_change,
         "export": _describe_export,
         "report": _describe_report,
     }
@@ -375,6 +378,13 @@ def _describe_predict(job: PredictJob, result: PredictResult) -> Iterator[str]:
 
 def _describe_evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
     yield from describe_evaluation(result)
+
+
+def _describe_change(_: ForgetJob | LearnJob, result: ChangeResult) -> Iterator[str]:
+    verb, have = ("removed", "have had") if result.command == "forget" else ("added", "have")
+    yield f"{result.rows} rows {verb}; {result.without_influence} of them are proved to {have} no influence"
+    what = "is enclosed" if result.is_proved else "is enclosed by a ball alone"
+    yield f"the optimum of a retraining {what}; the model in {result.out} lies in the middle, in {seconds_text(result.seconds)}"
 
 
 def _describe_export(job: ExportJob, result: ExportResult) -> Iterator[str]:

@@ -79,6 +79,18 @@ STEPS = {
         "streamsvm.jobs.apply.evaluate:evaluate",
         ("model", "data"),
     ),
+    "forget": JobStep(
+        "Remove rows from a linear model without its training data, proved close to a retraining.",
+        "streamsvm.jobs.apply.options:ForgetJob",
+        "streamsvm.jobs.change_rows:forget",
+        ("model", "data", "out"),
+    ),
+    "learn": JobStep(
+        "Add rows to a linear model without its training data, proved close to a retraining.",
+        "streamsvm.jobs.apply.options:LearnJob",
+        "streamsvm.jobs.change_rows:learn",
+        ("model", "data", "out"),
+    ),
     "export": JobStep(
         "Write a model as text of LIBLINEAR or LIBSVM, or their text as a model of streamsvm.",
         "streamsvm.jobs.common_options:ExportJob",

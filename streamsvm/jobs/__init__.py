@@ -6,6 +6,7 @@ fit                 a store to a certified model
 embed               a store to a store of kernel features
 apply               predict and evaluate
 tune                search of settings by cross-validation
+change_rows         forget and learn: rows removed from a model, or added to it, without its training data
 calibrate           probabilities and thresholds, as the last step of a fit
 calibration_scores  out-of-sample scores for calibration
 partial_fit         incremental training, portion by portion

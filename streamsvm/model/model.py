@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from streamsvm.calibration.calibrators import Calibration
-    from streamsvm.enclosure import Enclosures
     from streamsvm.features.curves import Hats
     from streamsvm.features.expansion import Expansion
+    from streamsvm.proofs.kept import Enclosures
 
 
 def predict_codes(decision: Float64, voting: int = 0, threshold: float = 0.0) -> Int32:
@@ -827,7 +827,7 @@ def _read_enclosures(path: Path, header: JsonObject, tensors: dict[str, Array], 
     """Return the enclosures of a file; None where it has none."""
     if header.get("enclosures") is None:
         return None
-    from streamsvm.enclosure import decode_enclosures
+    from streamsvm.proofs.kept import decode_enclosures
 
     try:
         return decode_enclosures(header["enclosures"], tensors, len(weights), weights.shape[1] - 1)

@@ -81,7 +81,7 @@ SolverName: TypeAlias = Literal[
 ]  # fmt: skip
 SamplingName: TypeAlias = Literal["auto", "uniform", "leverage", "kmeans++", "greedy"]
 FillingName: TypeAlias = Literal["error", "mean", "zero", "indicator"]
-CertifyName: TypeAlias = Literal["none", "labels", "full"]
+CertifyName: TypeAlias = Literal["none", "labels", "full", "updates"]
 SmoothName: TypeAlias = Literal["d2", "d1", "none"]
 CalibrationName: TypeAlias = Literal["none", "sigmoid", "isotonic", "temperature"]
 MultiClassName: TypeAlias = Literal["ovr", "ovo", "crammer_singer", "softmax"]

@@ -5,7 +5,8 @@ row of norm 1e6, C from 1e-6 to 1e6, with and without a constant feature - are s
 the package: the weights and the gradient are long doubles, and as P is strongly convex, ||w - w*|| <= ||grad P(w)||, which is
 all that the audit allows for. Enclosures are built at iterates from w = 0 to the optimum, by some rows, by all rows, and from
 the gradient alone, and compared with that optimum for the rows of the problem, fresh rows, and unit vectors (coefficients). Some rows are left out, one after
-the other, and the optimum without each is compared with what was said of it.
+the other, and the optimum without each is compared with what was said of it. Some rows are removed together, others are added, and some of these
+removed again; the optimum after each of these changes is compared.
 
 An interval that does not contain what it should, and a label called proved that is not the optimum's, is a finding; exit code 1 if there is one.
 --faults plants five faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
@@ -26,7 +27,8 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from streamsvm import enclosure, losses
+from streamsvm import losses
+from streamsvm.proofs import enclosure, row_changes
 
 L = np.longdouble
 U = 2.0**-53
@@ -188,25 +190,23 @@ def enclosures_at(one: Drawn, w: Any, r: Any) -> Iterator[tuple[str, Any]]:
     some = np.sort(r.permutation(len(one.y))[: max(1, len(one.y) // 2)])
     for name, chosen in (("some rows", some), ("all rows, one side", np.arange(len(one.y)))):
         yield name, enclosure.enclose_by_rows(point, enclosure.MarginRows(*(a[chosen] for a in rows)), one.record)
-    first = enclosure.close_first_reading(
-        add_up(one, rows, lambda: enclosure.start_first_reading(len(w)), _add_first), w
-    )
+    first = enclosure.close_first_pass(add_up(one, rows, lambda: enclosure.start_first_pass(len(w)), _add_first), w)
     if first.metric is None:
         return
-    readings = enclosure.Readings(first, one.record)
-    readings = readings.close(add_up(one, rows, readings.empty, lambda _, *given: readings.add(*given[:2])))
+    passes = enclosure.TwoSidedPasses(first, one.record)
+    passes = passes.close(add_up(one, rows, passes.empty, lambda _, *given: passes.add(*given[:2])))
     yield (
         "all rows, two sides",
-        readings.enclose(add_up(one, rows, readings.empty, lambda _, *given: readings.add(*given[:2]))),
+        passes.enclose(add_up(one, rows, passes.empty, lambda _, *given: passes.add(*given[:2]))),
     )
 
 
 def _add_first(one: Drawn, sums: Any, rows: Any, signs: Any) -> None:
-    enclosure.add_first_reading(sums, rows, signs, one.record)
+    enclosure.add_first_pass(sums, rows, signs, one.record)
 
 
 def add_up(one: Drawn, rows: Any, empty: Any, add: Any) -> Any:
-    """The sums of a reading of all rows in two parts."""
+    """The sums of a pass over all rows in two parts."""
     sums, cut, signs = empty(), len(one.y) // 3, np.ones(len(one.y)) if one.numeric else one.y
     for part in (slice(0, cut), slice(cut, None)):
         other = empty()
@@ -250,17 +250,21 @@ def audit(seed: int, counts: Any) -> list[str]:
     return found
 
 
-def left_out(one: Drawn, w: Any, chosen: Any) -> tuple[Any, Any, Any]:
-    """The bounds of the package for the margins of some rows at the optima without them, and whether they are more than balls."""
+def add_up_levels(one: Drawn, w: Any, sizes: Any) -> tuple[Any, Any]:
+    """The bounds of the Hessian for steps of several sizes at w, and the rows there."""
     _, rows = evaluate(one, w)
-    first = enclosure.close_first_reading(
-        add_up(one, rows, lambda: enclosure.start_first_reading(len(w)), _add_first), w
-    )
-    state = enclosure.LeaveOneOut(first, one.record)
+    first = enclosure.close_first_pass(add_up(one, rows, lambda: enclosure.start_first_pass(len(w)), _add_first), w)
+    state = row_changes.StepLevels(first, one.record, sizes)
     for _ in range(4):
         state = state.close(add_up(one, rows, state.empty, lambda _, *given, now=state: now.add(*given[:2])))
+    return state, rows
+
+
+def left_out(one: Drawn, w: Any, chosen: Any) -> tuple[Any, Any, Any]:
+    """The bounds of the package for the margins of some rows at the optima without them, and whether they are more than balls."""
+    state, rows = add_up_levels(one, w, row_changes.ONE_ROW)
     some, signs = enclosure.MarginRows(*(a[chosen] for a in rows)), np.ones(len(one.y)) if one.numeric else one.y
-    return state.bounds(some, signs[chosen])
+    return state.bounds_without_row(some, signs[chosen])
 
 
 def audit_left_out(seed: int, counts: Any) -> list[str]:
@@ -294,6 +298,51 @@ def audit_left_out(seed: int, counts: Any) -> list[str]:
             found.append(
                 f"seed {seed} {one.loss} point {number} row {chosen[j]} left out: {int(bad.sum())} false, {what}"
             )
+    return found
+
+
+def changed(one: Drawn, chosen: Any) -> Drawn:
+    """The problem of some rows."""
+    return one._replace(X=one.X[chosen], y=one.y[chosen], C=one.C[chosen])
+
+
+def audit_changes(seed: int, counts: Any) -> list[str]:
+    """Findings of one problem of which rows are removed, to which rows are added, and from which some of these are removed again."""
+    whole, found, r = draw(seed), [], np.random.default_rng(seed)
+    n = len(whole.y)
+    if n < LEAST_ROWS:
+        return []
+    share = r.choice([0.02, 0.1, 0.5])
+    order = r.permutation(n)
+    new, old = order[: max(1, int(share * n / 2))], order[max(1, int(share * n / 2)) :]
+    gone = old[: max(1, int(share * len(old)))]
+    stays = old[len(gone) :]
+    changes = ((gone, False), (new, True), (new[: len(new) // 2 + 1], False))
+    after = (stays, np.concatenate([stays, new]), np.concatenate([stays, new[len(new) // 2 + 1 :]]))
+    with np.errstate(all="ignore"):
+        iterates, best, _ = solve(changed(whole, old))
+        optima = [solve(changed(whole, rows))[1:] for rows in after]
+    Z = np.concatenate([whole.fresh, whole.X[:20]])
+    for number, w in enumerate(
+        [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
+    ):
+        problem = add_up_levels(changed(whole, old), w, row_changes.MANY_ROWS)[0].keep(1.0, {}, weighted=False)
+        for step, ((rows, are_added), (optimum, off)) in enumerate(zip(changes, optima, strict=True)):
+            change, some = row_changes.RowChange(problem, whole.record, are_added=are_added), changed(whole, rows)
+            change.add(evaluate(some, w)[1], np.ones(len(rows)) if whole.numeric else some.y)
+            problem = change.close()
+            box, true = problem.enclose(), Z.astype(L) @ optimum
+            low, high = box.interval(Z)
+            allowed = off * np.sqrt(np.square(Z).sum(1)) + 1e-18 * np.abs(Z) @ np.abs(optimum.astype(float))
+            bad = (true < low.astype(L) - allowed) | (true > high.astype(L) + allowed) | ~(low <= high)
+            counts["rows changed: statements"] += len(Z)
+            counts["rows changed: built"] += box.root is not None
+            if bad.any():
+                j = int(np.flatnonzero(bad)[0])
+                by = float(max(low[j] - true[j], true[j] - high[j]))
+                found.append(
+                    f"seed {seed} {whole.loss} point {number} change {step}: {int(bad.sum())} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
+                )
     return found
 
 
@@ -370,7 +419,7 @@ def main() -> int:
     counts: Any = collections.Counter()
     found = []
     for seed in range(given.seed, given.seed + given.problems):
-        found += audit(seed, counts) + audit_left_out(seed, counts)
+        found += audit(seed, counts) + audit_left_out(seed, counts) + audit_changes(seed, counts)
     if given.counts:
         print("\n".join(f"{name} {count}" for name, count in sorted(counts.items())))
     print(

@@ -1,4 +1,4 @@
-"""Bounds of the secants of the slope of a loss, from which an enclosure of the optimum is computed (``streamsvm.enclosure``).
+"""Bounds of the secants of the slope of a loss, from which an enclosure of the optimum is computed (``streamsvm.proofs.enclosure``).
 
 For an argument m and a reach e, the secants are (l'(m') - l'(m)) / (m' - m) over all m' other than m with |m' - m| <= e. They are the
 means of the second derivative between m and m'. Where l'' is constant between corners (``Loss.quadratic``), a secant

@@ -1,10 +1,10 @@
 """Bound the leave-one-out error of a linear model on the store it was trained on (evaluate --leave-one-out).
 
-For every row the exact optimum without that row is enclosed (``streamsvm.enclosure.LeaveOneOut``). So the error of
+For every row the exact optimum without that row is enclosed (``streamsvm.proofs.row_changes``). So the error of
 predicting each row by a model that has never seen it lies between two numbers, without a single refit.
 
 The store is read once for the gradient and the Hessian at the weights of the model, and once more after each Newton step;
-these steps bring the weights near the optimum, where the intervals are narrow. Five more readings give the size of the
+these steps bring the weights near the optimum, where the intervals are narrow. Five more passes give the size of the
 steps, the matrices for a first and a second guess, a check of the steps, and the intervals. The model may be any linear
 one with a loss without kinks, wherever its fit ended.
 """
@@ -19,12 +19,13 @@ import msgspec
 import numpy as np
 
 from streamsvm.aliases import Array
-from streamsvm.enclosure import LEVELS, MOST_COMPONENTS, LeaveOneOut, has_enclosure, reading_bytes, work_bytes
 from streamsvm.engine.evaluation import ProblemBlock, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.model import Model
 from streamsvm.model.model import CURVES, KERNEL, possible_classes
+from streamsvm.proofs.enclosure import MOST_COMPONENTS, bytes_of_sums, has_enclosure, work_bytes
+from streamsvm.proofs.row_changes import ONE_ROW, StepLevels
 from streamsvm.rows import Float64
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
@@ -166,32 +167,34 @@ def find_problems(model: Model, data: tuple[str, ...]) -> TrainedProblems:
 def leave_one_out_term(model: Model, threads: int) -> Term:
     """Return the memory of the bounds."""
     p, count = model.weights.shape[1], len(model.weights)
-    nbytes = (2 * threads + 2) * count * reading_bytes(p, LEVELS) + (threads + 1) * work_bytes(p)
-    return Term("leaving out rows", nbytes, f"matrices of {LEVELS} sizes of steps, by each thread")
+    nbytes = (2 * threads + 2) * count * bytes_of_sums(p, ONE_ROW.levels) + (threads + 1) * work_bytes(p)
+    return Term("leaving out rows", nbytes, f"matrices of {ONE_ROW.levels} sizes of steps, by each thread")
 
 
 def bound_leave_one_out(trained: TrainedProblems, threshold: float) -> LeaveOneOutFigures:
     """Return the figures of all rows. ``threshold``: of two classes, that of the model. Raises what reading the store raises."""
-    from streamsvm.jobs.fit.enclose import AllRows, Scaling
+    from streamsvm.jobs.fit.enclose import PASSES_OF_LEVELS, AllRows, Scaling
 
     problems = trained.problems
     rows = AllRows(trained.store, Scaling.of(trained.features, problems[0]), problems, trained.weights)
-    states = [LeaveOneOut(first, problem.loss) for first, problem in zip(rows.approach(), problems, strict=True)]
-    for _ in range(4):
-        states = [state.close(one) for state, one in zip(states, rows.read_states(states), strict=True)]
+    states = [
+        StepLevels(first, problem.loss, ONE_ROW) for first, problem in zip(rows.approach(), problems, strict=True)
+    ]
+    for _ in range(PASSES_OF_LEVELS):
+        states = [state.close(one) for state, one in zip(states, rows.pass_for_states(states), strict=True)]
     add = partial(_count_block, rows, states, threshold)
     counts = sum_groups(rows.rows(), Summation(LeaveOneOutCounts, add, LeaveOneOutCounts.merge))
     return counts.result(numeric=problems[0].loss.numeric())
 
 
 def _count_block(
-    rows: AllRows, states: list[LeaveOneOut], threshold: float, counts: LeaveOneOutCounts, problem_block: ProblemBlock
+    rows: AllRows, states: list[StepLevels], threshold: float, counts: LeaveOneOutCounts, problem_block: ProblemBlock
 ) -> None:
     """Add the rows of a block of one problem; after the last problem they are counted."""
     (k, block, _), problems = problem_block, rows.problems
     if k == 0:
         counts.waiting = []
-    parts = [states[k].bounds(part, signs) for part, signs in rows.iterate_rows(k, block)]
+    parts = [states[k].bounds_without_row(part, signs) for part, signs in rows.iterate_rows(k, block)]
     low, high, settled = (np.concatenate([part[i] for part in parts]) for i in range(3))
     y = block.y.astype(np.float64)
     if problems[k].loss.numeric():

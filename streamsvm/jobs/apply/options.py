@@ -145,7 +145,7 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
         bool,
         Option(
             "For a linear model and the store it was trained on: also show between which bounds the error of predicting each row by the exact optimum "
-            "without that row lies. Six readings and some Newton steps, no refits; for losses without kinks.",
+            "without that row lies. Six passes over the data and some Newton steps, no refits; for losses without kinks.",
             "output",
         ),
     ] = False
@@ -170,3 +170,45 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
             raise UsageError(
                 "--cost needs the cost of a false positive and that of a false negative", hint="write it as 1,5"
             )
+
+
+CHANGEABLE_MODEL = Option("The model, fitted with --certify updates.")
+NEW_MODEL = Option("Path of the new model.", metavar="NEW")
+
+
+@dataclass(frozen=True)
+class ForgetJob(OutputOptions, MemoryOptions, NewRowOptions):
+    """The options of ``streamsvm forget``; their names are the keys of a job file."""
+
+    model: Annotated[str, CHANGEABLE_MODEL]
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "The rows to remove, with their labels, in files like those of the training data or in a store; - is standard input. They are taken for rows of the training.",
+            metavar="ROWS",
+        ),
+    ]
+    out: Annotated[str, NEW_MODEL]
+    receipt: Annotated[
+        str | None,
+        Option(
+            "Also write a CSV file that says of each row whether it is proved to have had no influence on the optimum (none), or not (some).",
+            "output",
+            metavar="PATH",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True)
+class LearnJob(OutputOptions, MemoryOptions, NewRowOptions):
+    """The options of ``streamsvm learn``; their names are the keys of a job file."""
+
+    model: Annotated[str, CHANGEABLE_MODEL]
+    data: Annotated[
+        tuple[str, ...],
+        Option(
+            "The rows to add, with their labels, in files like those of the training data or in a store; - is standard input.",
+            metavar="ROWS",
+        ),
+    ]
+    out: Annotated[str, NEW_MODEL]

@@ -20,7 +20,6 @@ import numpy as np
 from streamsvm import model as models
 from streamsvm.aliases import Array, JsonMapping
 from streamsvm.config.units import mib
-from streamsvm.enclosure import TILE_BYTES
 from streamsvm.engine.executor import RESULTS_AHEAD_PER_THREAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
@@ -30,6 +29,7 @@ from streamsvm.input_files import is_folder
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
+from streamsvm.proofs.kept import TILE_BYTES
 from streamsvm.rows import CSR, Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB, MemoryPlan
@@ -69,6 +69,8 @@ class RowBatch(NamedTuple):
     """(n,) row ids, integers or text; None if rows have none, or if ids are read from a store separately."""
     first: int = 0
     """Number of the first row in the store; 0 for files."""
+    weight: Array | None = None
+    """(n,) row weights; None if rows have none."""
 
 
 Prepare: TypeAlias = Callable[[Float64, RowBatch], Any]
@@ -166,7 +168,8 @@ class RowBatches:
         for batch in self.source.batches():
             rows += row_count(batch.X)
             self._check_width(batch.X)
-            yield RowBatch(batch.X, self._truths_of(batch.labels) if len(batch.labels) else None, batch.ids)
+            truth = self._truths_of(batch.labels) if len(batch.labels) else None
+            yield RowBatch(batch.X, truth, batch.ids, weight=batch.weight)
         counted = sum(file.rows for file in self.source.sources)
         if rows != counted:
             raise DataError(f"{rows} rows were read of {counted}", code="E-ROWS", hint="run it again")
@@ -188,7 +191,8 @@ class RowBatches:
         with Stream(self.store, visits, depth=DEPTH, retain=retain) as stream:
             for loaded in stream:
                 truth = self._truth_of(loaded.chunk.codes)
-                yield RowBatch(self.offsets.apply(loaded.chunk.X), truth, None, starts[loaded.visit.chunk])
+                X, first = self.offsets.apply(loaded.chunk.X), starts[loaded.visit.chunk]
+                yield RowBatch(X, truth, None, first, loaded.chunk.weight)
 
     def _truth_of(self, codes: Array) -> Array | None:
         """Return the true labels of rows of a store; None if one of store and model is of classes and the other of numbers."""

@@ -44,7 +44,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.enclosure import Enclosures, EvaluatedPoint, has_enclosure
 from streamsvm.engine.block_visitor import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, measure_margin_changes
 from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
@@ -52,8 +51,10 @@ from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.curves import Curves
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.enclose import enclose, uses_matrices
-from streamsvm.jobs.fit.options import FULL
+from streamsvm.jobs.fit.options import BY_ALL_ROWS, UPDATES
 from streamsvm.jobs.fit.plan import Plan
+from streamsvm.proofs.enclosure import EvaluatedPoint, has_enclosure
+from streamsvm.proofs.kept import Enclosures
 from streamsvm.rows import Float64, row_where
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.evaluation import Evaluation
@@ -98,8 +99,8 @@ least the effect of the change of margins, and grows with ||v - w|| <= 2 sqrt(2 
 """
 SIGMAS = 4.0
 """Allowance for the effect of changed margins with independent signs, in standard deviations of that effect."""
-ENCLOSURE_READINGS = 3.0
-"""Readings of all rows for enclosures by all rows."""
+ENCLOSURE_PASSES, UPDATE_PASSES = 3.0, 6.0
+"""Passes for enclosures by all rows, and for what changes of rows need, with a Newton step."""
 SWEEPS = 3
 """Maximum number of updates of a row per pass, for solvers without a setting for it."""
 
@@ -111,8 +112,8 @@ def final_passes(plan: Plan) -> float:
     """
     if _map_of(plan) is not None:
         return 3.0
-    readings = ENCLOSURE_READINGS if plan.enclosure == FULL else 0.0
-    return readings + (1.0 if isinstance(plan.features, Standardized) else 0.0)
+    passes = UPDATE_PASSES if plan.enclosure == UPDATES else ENCLOSURE_PASSES if plan.enclosure in BY_ALL_ROWS else 0.0
+    return passes + (1.0 if isinstance(plan.features, Standardized) else 0.0)
 
 
 class Evaluated(NamedTuple):
@@ -336,10 +337,10 @@ def enclose_optima(plan: Plan, training: Training, raw: Store, known: list[Evalu
     """Return the enclosures of the optima of a training; None if the plan does not ask for them. ``known``: by ``certify``."""
     if plan.enclosure is None:
         return None
-    problems, full = [run.problem for run in training.runs], plan.enclosure == FULL
+    problems = [run.problem for run in training.runs]
     weights = [weights_of(plan, run) for run in training.runs]
     pairs = [((c.primal - c.dual) + 2.0 * c.rounding + 4.0 * UNIT * abs(c.primal), point) for c, point in known]
-    return enclose(plan.features, problems, weights, pairs, raw, full=full)
+    return enclose(plan.features, problems, weights, pairs, raw, plan.enclosure)
 
 
 def _describe_raw_point(plan: Plan, run: ProblemRun, raw: Store, gradient: Float64 | None) -> Evaluated:
@@ -489,7 +490,9 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eval
 
     Returns what is proved of each problem, if the plan asks for enclosures.
     """
-    reads_all = plan.enclosure == FULL and uses_matrices(plan.problems[0])  # which is an evaluation in float64, too
+    reads_all = plan.enclosure in BY_ALL_ROWS and uses_matrices(
+        plan.problems[0]
+    )  # which is an evaluation in float64, too
     if plan.enclosure is not None and isinstance(plan.features, Standardized) and not reads_all:
         return evaluate_scaled(plan, training, raw, plan.features, row_weights(plan, seen))
     curves = plan.features if isinstance(plan.features, Curves) else None

@@ -1,11 +1,12 @@
 """Enclose the optima of a finished fit, so that its model can prove answers (--certify).
 
-The mathematics is in ``streamsvm.enclosure``. **labels**: the gradient comes from the last evaluation of the fit, and H_lo
+The mathematics is in ``streamsvm.proofs.enclosure``. **labels**: the gradient comes from the last evaluation of the fit, and H_lo
 from a sample of rows, for which a few chunks are read again. If that sample proves too little, because it is a small part
 of very many rows, a larger sample takes its place. If the solver does not know the gradient (dual coordinate descent, a
 loss with a kink), the enclosure is the ball of the gap. **full**: the gradient, H_lo and H_hi of all rows come from three
-readings. If w is too far from the optimum for the lemma, they are repeated after a Newton step, at most
-``MOST_ATTEMPTS`` times in all; then a ball remains.
+passes. If w is too far from the optimum for the lemma, they are repeated after a Newton step, at most
+``MOST_ATTEMPTS`` times in all; then a ball remains. **updates**: four passes more, after Newton steps to the optimum, add up
+matrices for larger steps, by which ``forget`` and ``learn`` enclose the optimum of other rows.
 
 The chunks of the sample, their rows, and the order of sums are decided by the layout of the store alone, so that threads and
 workers change nothing.
@@ -22,34 +23,32 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.enclosure import (
-    MOST_COMPONENTS,
-    Enclosure,
-    Enclosures,
-    EvaluatedPoint,
-    FirstReading,
-    LeaveOneOut,
-    MarginRows,
-    Readings,
-    ReadingSums,
-    add_first_reading,
-    ball_of_gap,
-    ball_of_gradient,
-    close_first_reading,
-    enclose_by_rows,
-    exact_features,
-    has_enclosure,
-    limit_bytes,
-    margins_of,
-    reading_bytes,
-    start_first_reading,
-    work_bytes,
-)
 from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.evaluation import ProblemBlock, RowsInGroups, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit.options import FULL, FitJob
+from streamsvm.jobs.fit.options import BY_ALL_ROWS, UPDATES, FitJob
+from streamsvm.proofs.enclosure import (
+    MOST_COMPONENTS,
+    Enclosure,
+    EvaluatedPoint,
+    MarginRows,
+    PassSums,
+    PointWithHessian,
+    TwoSidedPasses,
+    add_first_pass,
+    ball_of_gap,
+    ball_of_gradient,
+    bytes_of_sums,
+    close_first_pass,
+    enclose_by_rows,
+    has_enclosure,
+    margins_of,
+    start_first_pass,
+    work_bytes,
+)
+from streamsvm.proofs.kept import Enclosures, exact_features, limit_bytes
+from streamsvm.proofs.row_changes import MANY_ROWS, ChangeableProblem, StepLevels
 from streamsvm.rows import Float64, Rows, Targets, row_slice
 from streamsvm.schedule.stream import Stream
 from streamsvm.types import AnySolver, Block, FeatureMap, Problem, Store, Term, Visit
@@ -64,6 +63,10 @@ MOST_ATTEMPTS = 3
 """Attempts to enclose the optimum by all rows: the second and third after a Newton step, if w was too far from the optimum."""
 MOST_STEPS, NEAR = 5, 1e-7
 """Newton steps to the optimum, at most, and the length of the gradient in the metric of the Hessian that ends them."""
+PASSES_OF_LEVELS = 4
+"""Passes that ``StepLevels`` needs after the first."""
+MOST_UPDATE_BYTES = 64 << 20
+"""Bytes, at most, of what a problem keeps for changes of rows."""
 TILE_BYTES = 16 << 20
 """Bytes, at most, of the rows that are converted to float64 at a time."""
 
@@ -92,6 +95,8 @@ def check_enclosure(job: FitJob, store: Store, solver: AnySolver, problem: Probl
     """Raise UsageError for a fit whose optimum is not enclosed."""
     if job.certify is None:
         return
+    if job.certify == UPDATES:
+        _check_updates(job, store, problem)
     reasons = {
         "kernels": job.kernel != "linear" or solver.exact_kernel,
         "kernel features of a store": store.facts.get("map") is not None,
@@ -110,6 +115,32 @@ def check_enclosure(job: FitJob, store: Store, solver: AnySolver, problem: Probl
             )
 
 
+def _check_updates(job: FitJob, store: Store, problem: Problem) -> None:
+    """Raise UsageError for a fit after which rows cannot be removed or added by proof."""
+    layout, factors = store.layout, dict(zip(store.layout.classes, problem.weights, strict=False))
+    others = {factor for name, factor in factors.items() if name != job.positive}
+    reasons = {
+        "a loss with a kink (squared_hinge and huber have none)": not has_enclosure(problem.loss),
+        f"more than {MOST_COMPONENTS - 1} columns": problem.components > MOST_COMPONENTS,
+        f"matrices of more than {MOST_UPDATE_BYTES >> 20} MiB, for so many classes or values of C": _update_bytes(
+            problem
+        )
+        > MOST_UPDATE_BYTES,
+        "--multi-class ovo": problem.kind.votes,
+        f"a store of {layout.dtype}, whose numbers are not those of files": layout.dtype != "float32",
+        "--positive of several classes with several weights": job.positive is not None and len(others) > 1,
+    }
+    for what, is_so in reasons.items():
+        if is_so:
+            raise UsageError(
+                f"--certify {UPDATES} is not for {what}", hint="--certify full proves answers, without changes of rows"
+            )
+
+
+def _update_bytes(problem: Problem) -> int:
+    return (1 + 3 * MANY_ROWS.levels) * 4 * problem.components**2
+
+
 def uses_matrices(problem: Problem) -> bool:
     """Return whether an enclosure is more than a ball: the loss has no kink, and there are few components."""
     return has_enclosure(problem.loss) and problem.components <= MOST_COMPONENTS
@@ -124,31 +155,37 @@ def enclosure_terms(job: FitJob, problems: list[Problem], readers: int) -> list[
     if uses_matrices(problems[0]):
         nbytes += work_bytes(p) + SAMPLE_BYTES + 3 * count * 8 * p * p
         why = "rows of a sample, matrices"
-        if job.certify == FULL:
+        if job.certify in BY_ALL_ROWS:
             # sums at work and waiting to be joined, and tiles of rows, by each thread
-            nbytes += (2 * readers + 2) * (count * reading_bytes(p) + 3 * TILE_BYTES)
+            sums = bytes_of_sums(p) if job.certify != UPDATES else bytes_of_sums(p, MANY_ROWS.levels)
+            nbytes += (2 * readers + 2) * (count * sums + 3 * TILE_BYTES)
             why = "matrices of each problem, by each thread"
+        if job.certify == UPDATES:
+            nbytes += 4 * count * _update_bytes(problems[0])
     return [Term("enclosure", nbytes, why)]
 
 
-def enclose(
+def enclose(  # noqa: PLR0917
     features: FeatureMap,
     problems: list[Problem],
     weights: list[Float64],
     known: list[tuple[float, EvaluatedPoint | None]],
     store: Store,
-    *,
-    full: bool,
+    certify: str,
 ) -> Enclosures:
-    """Return the enclosures of all problems.
+    """Return the enclosures of all problems. ``certify``: what is kept in the model.
 
     ``weights``: of each problem (p,). ``known``: an upper bound of P - min P, and the point where the gradient is known.
     """
     scaling = Scaling.of(features, problems[0])
     points = [point for _, point in known]
     enclosures = [_smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, known, strict=True)]
-    if full and uses_matrices(problems[0]):
-        enclosures = read_all(store, scaling, problems, weights)
+    changes: tuple[ChangeableProblem, ...] = ()
+    if certify == UPDATES:
+        changes = add_up_levels(store, scaling, problems, weights)
+        enclosures = [one.enclose() for one in changes]
+    elif certify in BY_ALL_ROWS and uses_matrices(problems[0]):
+        enclosures = enclose_by_all_rows(store, scaling, problems, weights)
     elif uses_matrices(problems[0]) and any(point is not None for point in points):
         balls, count = enclosures, len(store.layout.chunks)
         sizes = [
@@ -166,7 +203,7 @@ def enclose(
                 for one, rows, problem in zip(enclosures, sample, problems, strict=True)
             ):
                 break
-    return Enclosures(tuple(limit_bytes(enclosures)), scaling.bias, scaling.shift, scaling.scale)
+    return Enclosures(tuple(limit_bytes(enclosures)), scaling.bias, scaling.shift, scaling.scale, changes)
 
 
 def _smaller(ball: Enclosure, point: EvaluatedPoint | None) -> Enclosure:
@@ -225,18 +262,20 @@ def read_sample(
     return samples
 
 
-def read_all(store: Store, scaling: Scaling, problems: list[Problem], weights: list[Float64]) -> list[Enclosure]:
-    """Return the enclosure of each problem by all rows, from three readings. ``weights``: of each problem (p,).
+def enclose_by_all_rows(
+    store: Store, scaling: Scaling, problems: list[Problem], weights: list[Float64]
+) -> list[Enclosure]:
+    """Return the enclosure of each problem by all rows, from three passes. ``weights``: of each problem (p,).
 
-    Where the lemma does not apply, it is tried again after a Newton step, with three readings more.
+    Where the lemma does not apply, it is tried again after a Newton step, with three passes more.
     """
     rows = AllRows(store, scaling, problems, weights)
-    firsts, enclosures = rows.read_first(), list[Enclosure]()
+    firsts, enclosures = rows.pass_for_hessian(), list[Enclosure]()
     for number in range(MOST_ATTEMPTS):
-        states = [Readings(first, problem.loss) for first, problem in zip(firsts, problems, strict=True)]
-        sums = rows.read_states(states)
+        states = [TwoSidedPasses(first, problem.loss) for first, problem in zip(firsts, problems, strict=True)]
+        sums = rows.pass_for_states(states)
         states = [state.close(one) for state, one in zip(states, sums, strict=True)]
-        sums = rows.read_states(states)
+        sums = rows.pass_for_states(states)
         enclosures = [state.enclose(one) for state, one in zip(states, sums, strict=True)]
         if number == MOST_ATTEMPTS - 1 or all(one.root is not None for one in enclosures):
             break
@@ -244,6 +283,25 @@ def read_all(store: Store, scaling: Scaling, problems: list[Problem], weights: l
         if not is_nearer:
             break
     return enclosures
+
+
+def add_up_levels(
+    store: Store, scaling: Scaling, problems: list[Problem], weights: list[Float64]
+) -> tuple[ChangeableProblem, ...]:
+    """Return what removing and adding rows needs, of each problem. ``weights``: of each problem (p,)."""
+    rows = AllRows(store, scaling, problems, weights)
+    states = [
+        StepLevels(first, problem.loss, MANY_ROWS) for first, problem in zip(rows.approach(), problems, strict=True)
+    ]
+    for _ in range(PASSES_OF_LEVELS):
+        states = [state.close(one) for state, one in zip(states, rows.pass_for_states(states), strict=True)]
+    classes, weighted = store.layout.classes, store.layout.weighted
+    return tuple(
+        state.keep(
+            problem.C, dict(zip(classes, problem.weights, strict=True)) if problem.weights else {}, weighted=weighted
+        )
+        for state, problem in zip(states, problems, strict=True)
+    )
 
 
 @dataclass(slots=True)
@@ -256,53 +314,53 @@ class AllRows:
     weights: list[Float64]
     """(p,) of each problem."""
 
-    def read_first(self) -> list[FirstReading]:
-        """Return the gradient and the Hessian of each problem, from one reading."""
+    def pass_for_hessian(self) -> list[PointWithHessian]:
+        """Return the gradient and the Hessian of each problem, from one pass."""
 
-        def add(k: int, sums: ReadingSums, rows: MarginRows, signs: Float64) -> None:
-            add_first_reading(sums, rows, signs, self.problems[k].loss)
+        def add(k: int, sums: PassSums, rows: MarginRows, signs: Float64) -> None:
+            add_first_pass(sums, rows, signs, self.problems[k].loss)
 
-        starts = [partial(start_first_reading, len(w)) for w in self.weights]
-        return [close_first_reading(one, w) for one, w in zip(self.read(starts, add), self.weights, strict=True)]
+        starts = [partial(start_first_pass, len(w)) for w in self.weights]
+        return [close_first_pass(one, w) for one, w in zip(self.read(starts, add), self.weights, strict=True)]
 
-    def step(self, firsts: list[FirstReading]) -> tuple[list[FirstReading], bool]:
-        """Return the first readings after a Newton step of each problem for which it makes the gradient smaller, and whether there is one.
+    def step(self, firsts: list[PointWithHessian]) -> tuple[list[PointWithHessian], bool]:
+        """Return what the first pass gives after a Newton step of each problem for which it makes the gradient smaller, and whether there is one.
 
-        ``weights`` become those of the readings.
+        ``weights`` become those of the passes.
         """
         self.weights = [first.newton_point() for first in firsts]
         better = [
             after if after.is_better_than(first) else first
-            for after, first in zip(self.read_first(), firsts, strict=True)
+            for after, first in zip(self.pass_for_hessian(), firsts, strict=True)
         ]
         self.weights = [first.point.weights for first in better]
         return better, any(new is not old for new, old in zip(better, firsts, strict=True))
 
-    def approach(self) -> list[FirstReading]:
-        """Return the first readings near the optimum, after as many Newton steps as that takes, at most ``MOST_STEPS``."""
-        firsts, is_nearer = self.read_first(), True
+    def approach(self) -> list[PointWithHessian]:
+        """Return what the first pass gives near the optimum, after as many Newton steps as that takes, at most ``MOST_STEPS``."""
+        firsts, is_nearer = self.pass_for_hessian(), True
         for _ in range(MOST_STEPS):
             if not is_nearer or all(first.metric is None or first.start <= NEAR for first in firsts):
                 break
             firsts, is_nearer = self.step(firsts)
         return firsts
 
-    def read_states(self, states: Sequence[Readings | LeaveOneOut]) -> list[ReadingSums]:
-        """Return the sums of the reading that comes next in the states of all problems."""
+    def pass_for_states(self, states: Sequence[TwoSidedPasses | StepLevels]) -> list[PassSums]:
+        """Return the sums of the pass that comes next in the states of all problems."""
 
-        def add(k: int, sums: ReadingSums, rows: MarginRows, _: Float64) -> None:
+        def add(k: int, sums: PassSums, rows: MarginRows, _: Float64) -> None:
             states[k].add(sums, rows)
 
         return self.read([state.empty for state in states], add)
 
     def read(
         self,
-        starts: Sequence[Callable[[], ReadingSums]],
-        add: Callable[[int, ReadingSums, MarginRows, Float64], None],
-    ) -> list[ReadingSums]:
-        """Return the sums of a reading. ``starts``: empty sums of each problem; ``add(k, sums, rows, signs)`` adds rows to those of problem k."""
+        starts: Sequence[Callable[[], PassSums]],
+        add: Callable[[int, PassSums, MarginRows, Float64], None],
+    ) -> list[PassSums]:
+        """Return the sums of a pass. ``starts``: empty sums of each problem; ``add(k, sums, rows, signs)`` adds rows to those of problem k."""
 
-        def add_block(sums: list[ReadingSums], problem_block: ProblemBlock) -> None:
+        def add_block(sums: list[PassSums], problem_block: ProblemBlock) -> None:
             k, block, _ = problem_block
             for rows, signs in self.iterate_rows(k, block):
                 add(k, sums[k], rows, signs)
@@ -326,5 +384,5 @@ class AllRows:
             yield margins_of(X, y, C, self.weights[k], numeric=problem.loss.numeric()), problem.kind.signs(y)
 
 
-def _merge_sums(left: list[ReadingSums], right: list[ReadingSums]) -> list[ReadingSums]:
+def _merge_sums(left: list[PassSums], right: list[PassSums]) -> list[PassSums]:
     return [one.merge(other) for one, other in zip(left, right, strict=True)]

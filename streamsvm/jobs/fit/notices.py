@@ -11,19 +11,20 @@ from numpy.typing import NDArray
 
 from streamsvm.config.options import build_from_settings, field_values
 from streamsvm.config.units import mib, percent
-from streamsvm.enclosure import MOST_COMPONENTS, MOST_ROOT_BYTES, has_enclosure
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.jobs.common_options import CRAMMER_SINGER, SOFTMAX
 from streamsvm.jobs.embed.plan import ON_THE_FLY
-from streamsvm.jobs.fit.options import FULL, FitJob
+from streamsvm.jobs.fit.options import BY_ALL_ROWS, FitJob
 from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
 from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
 from streamsvm.jobs.fit.solver_choice import solver_settings
 from streamsvm.jobs.without_effect import without_effect
 from streamsvm.model import Model
 from streamsvm.model.measures import parse_measure
+from streamsvm.proofs.enclosure import MOST_COMPONENTS, has_enclosure
+from streamsvm.proofs.kept import MOST_ROOT_BYTES
 from streamsvm.rows import Float64
 from streamsvm.solvers import SOLVERS
 from streamsvm.solvers.one_class import LEAST_SPREAD
@@ -88,7 +89,7 @@ def enclosure_notice(plan: Plan, model: Model) -> tuple[str, ...]:
         why = f"there are more than {MOST_COMPONENTS - 1} columns"
     elif 4 * len(plan.problems) * problem.components**2 > MOST_ROOT_BYTES:
         why = "the matrices of so many functions of so many columns are too large for a model"
-    elif plan.enclosure == FULL:
+    elif plan.enclosure in BY_ALL_ROWS:
         why = "the fit ended too far from the optimum; a smaller --tolerance mends that"
     else:
         why = "the fit ended too far from the optimum, or by a solver that knows no gradient; --certify full, or a smaller --tolerance, mends that"

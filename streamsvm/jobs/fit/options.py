@@ -46,8 +46,9 @@ from streamsvm.jobs.ingest.options import (
 
 SMOOTHING = ("d2", "d1", "none")
 """The penalties of curves (``features.curves``), repeated here so that help does not have to import numpy."""
-NO_ENCLOSURE, LABELS, FULL = "none", "labels", "full"
-"""What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, or one by all rows."""
+NO_ENCLOSURE, LABELS, FULL, UPDATES = "none", "labels", "full", "updates"
+"""What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, one by all rows, or also what ``forget`` and ``learn`` need."""
+BY_ALL_ROWS = (FULL, UPDATES)
 NO_CALIBRATION = "none"
 """The value of --calibrate for a model without probabilities, which is also the default."""
 
@@ -297,9 +298,9 @@ class FitJob(
         Option(
             "Keep in the model what proves answers: which labels, decision values and coefficients more training could change. labels: from "
             "the last pass and a sample of rows. full: from three more passes, or up to nine if the fit ended far from the optimum, for "
-            "losses without kinks; far narrower intervals. For linear models.",
+            "losses without kinks; far narrower intervals. updates: also what 'forget' and 'learn' need, from five passes and some Newton steps. For linear models.",
             "model",
-            choices=(NO_ENCLOSURE, LABELS, FULL),
+            choices=(NO_ENCLOSURE, LABELS, FULL, UPDATES),
         ),
     ] = None
     strict: Annotated[

@@ -35,8 +35,8 @@ from streamsvm.store.format.labels import sort_key
 from streamsvm.types import Kernel, LinearSolution, Problem, Store, SupportSolution
 
 if TYPE_CHECKING:
-    from streamsvm.enclosure import Enclosures
     from streamsvm.features.expansion import Expansion
+    from streamsvm.proofs.kept import Enclosures
 
 
 PLAN, CERTIFICATE, COPY, JOB = "plan.json", "certificate.json", "model.ssvm", "job.json"

@@ -7,7 +7,7 @@ pyarrow is imported only for tables, because estimators import this module.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -32,13 +32,20 @@ NO_LABEL = "none"
 
 
 def ingest_given(
-    X: Any, y: Any, weight: Any, job: IngestJob, report: Report = silent, *, call: Callable[..., str] | None = None
+    X: Any,
+    y: Any,
+    weight: Any,
+    job: IngestJob,
+    report: Report = silent,
+    *,
+    call: Callable[..., str] | None = None,
+    classes: Sequence[str] = (),
 ) -> IngestResult:
     """Write rows X of a program, a table or an array, to the store of ``job``; its other options apply as for files.
 
     ``y`` and ``weight``: labels and weights (n,), or names of columns; None: the columns that the job names, or no
     weights. ``call`` returns the Python call of a job with some changed options; with it, an error for a bad value of a
-    table lists all other problems, too. Raises UsageError for rows without labels, and the errors of ``ingest``.
+    table lists all other problems, too. ``classes``: labels of an array that are known beforehand. Raises UsageError for rows without labels, and the errors of ``ingest``.
     """
     if y is None and job.label == NO_LABEL:
         raise UsageError(
@@ -54,7 +61,7 @@ def ingest_given(
     labels, weight = job.label if y is None else y, job.weight if weight is None else weight
     labels, weight = (column_of(values) if is_lazy(values) else values for values in (labels, weight))
     rows = label_array(X, labels, weight)
-    return ingest_from(job, lambda options: open_array_source(rows, options), report)
+    return ingest_from(job, lambda options: open_array_source(rows, options), report, classes)
 
 
 def _ingest_table(

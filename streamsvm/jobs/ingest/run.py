@@ -314,8 +314,12 @@ def find_kept_input(store: Path) -> Path:
     return beside
 
 
-def ingest_from(job: IngestJob, open_rows: Callable[[SourceOptions], Source], report: Report = silent) -> IngestResult:
+def ingest_from(
+    job: IngestJob, open_rows: Callable[[SourceOptions], Source], report: Report = silent, classes: Sequence[str] = ()
+) -> IngestResult:
     """Ingest rows of a program. ``open_rows`` returns their source; it is called after the outputs were locked.
+
+    ``classes``: labels that are known beforehand, so that all rows may be of one class.
 
     An interrupted run is not continued. Raises the errors of ``ingest``.
     """
@@ -332,7 +336,7 @@ def ingest_from(job: IngestJob, open_rows: Callable[[SourceOptions], Source], re
         for target in job.targets():
             sweep_beside(target)
         options = replace(job.options(), memory_limit=memory.limit)
-        return _fill_stores(job, report, opener, open_rows(options), options.rejects)
+        return _fill_stores(job, report, opener, open_rows(options), options.rejects, classes)
 
 
 def _outputs(job: IngestJob) -> list[Output]:
@@ -363,12 +367,18 @@ def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: E
         return _fill_stores(job, report, opener, source, options.rejects)
 
 
-def _fill_stores(job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects) -> IngestResult:
+def _fill_stores(  # noqa: PLR0917
+    job: IngestJob, report: Report, opener: Opener, source: Source, rejects: Rejects, classes: Sequence[str] = ()
+) -> IngestResult:
     """Write all rows of a source to the stores of a job, which ``opener`` opens, and commit the stores.
+
+    ``classes``: labels that are known beforehand.
 
     Raises the errors of reading, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError, InterruptedRun.
     """
     coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
+    if isinstance(coder, ClassCoder):
+        coder.classes, coder.counts = list(classes), [0] * len(classes)
     stopwatch = Stopwatch()
     if source.proposals:
         report({"event": "columns", "decided": source.proposals})

@@ -50,36 +50,26 @@ Salmon, JMLR 18, 2017; secant bounds for a margin that moves: Okumura, Suzuki an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
+from streamsvm.aliases import Array
 from streamsvm.compute.passes.enclosure import UNIT, secants_pass, slope_values
-from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Float32, Float64, Rows, row_count, row_slice, to_matrix
+from streamsvm.rows import Float64
 from streamsvm.types import Loss
 
 SAMPLE_FACTORS = (1.1, 1.4, 2.0, 4.0, 8.0, 16.0)
 """Factors E that are tried one after the other for rows in memory."""
 FACTORS = (1.1, 2.0, 6.0)
-"""Factors E for which a reading of all rows adds up matrices at the same time."""
-LEVELS, LEAST_LEVEL, LARGEST_LEVEL = 10, 1e-4, 6.0
-"""Sizes of steps at which rows are left out, geometric; the least and the largest, in units of the largest of any row."""
-ADD_MATRICES = (2, 3)
-"""Readings that are closed before those in which ``LeaveOneOut`` adds up matrices."""
+"""Factors E for which a pass over all rows adds up matrices at the same time."""
 TILE = 2048
 """Rows of one matrix product."""
-TILE_BYTES = 16 << 20
-"""Bytes, at most, of the rows of a tile to which enclosures are applied."""
 TILE_SUMS = 64
 """Roundings, at most, of the entries of rows, of their factors and of products in a sum of tiles, beside one a row and tile."""
 MOST_COMPONENTS = 1101
 """With more components no matrix is formed, and the enclosure is a ball."""
-MOST_ROOT_BYTES = 16 << 20
-"""Bytes, at most, of the matrices of all problems in a model; with more, each becomes the ball around it."""
 LARGE = 0.1
 """The error h of an inverse from which on it counts as not found."""
 INTERVAL_ROUNDING = 1e-13
@@ -129,7 +119,7 @@ class Enclosure(NamedTuple):
         middle = X @ self.center
         half = self.slack * np.sqrt(np.einsum("ij,ij->i", X, X))
         if self.root is not None:
-            half += self.radius * _lengths(X @ self.root.T)
+            half += self.radius * lengths_of(X @ self.root.T)
         half *= 1.0 + INTERVAL_ROUNDING
         return middle - half, middle + half
 
@@ -167,17 +157,19 @@ class Metric(NamedTuple):
     error: float
     columns: Float64
     """(p,) lengths of the columns of W."""
+    matrix: Float64
+    """(p, p) H."""
 
     def norms(self, X: Float64) -> Float64:
         """Return upper bounds (n,) of |x|_{H^-1} for rows (n, p)."""
         p = len(self.W)
-        found = _lengths(X @ self.W.T) + (p + 8) * UNIT * (np.abs(X) @ self.columns)
+        found = lengths_of(X @ self.W.T) + (p + 8) * UNIT * (np.abs(X) @ self.columns)
         return found * ((1.0 + 4 * p * UNIT) / np.sqrt(1.0 - self.error))
 
     def norms_below(self, X: Float64) -> Float64:
         """Return lower bounds (n,) of |x|_{H^-1} for rows (n, p)."""
         p = len(self.W)
-        found = _lengths(X @ self.W.T) * (1.0 - 4 * p * UNIT) - (p + 8) * UNIT * (np.abs(X) @ self.columns)
+        found = lengths_of(X @ self.W.T) * (1.0 - 4 * p * UNIT) - (p + 8) * UNIT * (np.abs(X) @ self.columns)
         lengths: Float64 = np.maximum(found, 0.0) / np.sqrt(1.0 + self.error)
         return lengths
 
@@ -203,7 +195,7 @@ def invert(H: Float64) -> Metric | None:
     with np.errstate(all="ignore"):
         size = np.abs(W) @ np.abs(H) @ np.abs(W.T)
         error = float(np.linalg.norm(np.eye(p) - W @ H @ W.T) + 8 * p * UNIT * np.linalg.norm(size)) * 1.01
-    return Metric(W, lower, error, _lengths(W.T) * (1.0 + 1e-12)) if error < LARGE else None
+    return Metric(W, lower, error, lengths_of(W.T) * (1.0 + 1e-12), H) if error < LARGE else None
 
 
 def weighted_gram(X: Float64, c: Float64) -> Float64:
@@ -226,7 +218,8 @@ def hessian(gram: Float64, tiles: int, sign: float) -> Float64:
     return H
 
 
-def _lengths(Z: Float64) -> Float64:
+def lengths_of(Z: Float64) -> Float64:
+    """Return the Euclidean lengths (n,) of rows (n, p)."""
     lengths: Float64 = np.sqrt(np.einsum("ij,ij->i", Z, Z))
     return lengths
 
@@ -334,7 +327,7 @@ def enclose_from_both_sides(point: EvaluatedPoint, low: Metric, high: Metric) ->
         return Enclosure(center, W, radius + other, _slack(center, low.columns, radius + other, lost))
     radius *= float(np.sqrt(1.0 + share)) * (1.0 + 1e-12)
     root, size_of_root = R @ W, np.abs(R) @ np.abs(W)
-    return Enclosure(center, root, radius, _slack(center, 2.0 * _lengths(size_of_root.T), radius, lost))
+    return Enclosure(center, root, radius, _slack(center, 2.0 * lengths_of(size_of_root.T), radius, lost))
 
 
 def _lower_root(Q: Float64) -> Float64 | None:
@@ -355,12 +348,12 @@ def _lower_root(Q: Float64) -> Float64 | None:
     return None
 
 
-# -- readings of all rows
+# -- passes over all rows
 
 
 @dataclass(frozen=True, slots=True)
-class FirstReading:
-    """What the first reading of all rows gives: the gradient at w with its errors, and the Hessian there."""
+class PointWithHessian:
+    """What the first pass over all rows gives: the gradient at w with its errors, and the Hessian there."""
 
     point: EvaluatedPoint
     metric: Metric | None
@@ -377,20 +370,20 @@ class FirstReading:
         w, g = self.point.weights, self.point.gradient
         return w if self.metric is None else w - self.metric.W.T @ (self.metric.W @ g)
 
-    def is_better_than(self, other: FirstReading) -> bool:
+    def is_better_than(self, other: PointWithHessian) -> bool:
         """Return whether the gradient is smaller here."""
         return self.metric is not None and (other.metric is None or self.start < other.start)
 
 
-def start_first_reading(components: int) -> ReadingSums:
+def start_first_pass(components: int) -> PassSums:
     """Return empty sums: the Hessian (p, p); v, sum |a_i| |x_i|, and what rounding of the a_i, and of margins that are computed again, can do to v (3, p);
     sum C_i b d_i^2 (1, 1).
     """
     p = components
-    return ReadingSums([np.zeros((p, p)), np.zeros((3, p)), np.zeros((1, 1))])
+    return PassSums([np.zeros((p, p)), np.zeros((3, p)), np.zeros((1, 1))])
 
 
-def add_first_reading(sums: ReadingSums, rows: MarginRows, signs: Float64, loss: Loss) -> None:
+def add_first_pass(sums: PassSums, rows: MarginRows, signs: Float64, loss: Loss) -> None:
     """Add rows with signs z_i (n,)."""
     sums.tiles += 2 + -(-len(rows.m) // TILE)
     curvature, _ = secants(loss, rows.m, np.full(len(rows.m), 1e-300))
@@ -405,44 +398,50 @@ def add_first_reading(sums: ReadingSums, rows: MarginRows, signs: Float64, loss:
     sums.values[2] += 4.0 * most * float(np.sum(rows.C * np.square(rows.errors)))
 
 
-def close_first_reading(sums: ReadingSums, w: Float64) -> FirstReading:
+def close_first_pass(sums: PassSums, w: Float64) -> PointWithHessian:
     """Return the gradient at w (p,) and the Hessian there."""
     v, sizes, lost = sums.values[1]
     errors = (TILE + sums.tiles + TILE_SUMS) * UNIT * sizes + 1.01 * lost + 8 * UNIT * np.abs(w)
     margins = float(np.sqrt(sums.values[2][0, 0])) * (1.0 + 1e-9)
     point = EvaluatedPoint(w, w - v, errors * (1.0 + 1e-9), margins)
-    return FirstReading(point, invert(hessian(sums.values[0], sums.tiles, -1.0)))
+    return PointWithHessian(point, invert(hessian(sums.values[0], sums.tiles, -1.0)))
+
+
+def slopes_of(m: Float64, loss: Loss) -> Float64:
+    """Return s(m) = -l'(m) (n,)."""
+    slopes = np.empty(len(m))
+    slope_values(np.ascontiguousarray(m), loss, slopes)
+    return slopes
 
 
 def pulls_of(rows: MarginRows, loss: Loss) -> tuple[Float64, Float64]:
     """Return a_i = C_i s(m_i) (n,), and bounds of their errors (n,)."""
-    slopes = np.empty(len(rows.m))
-    slope_values(np.ascontiguousarray(rows.m), loss, slopes)
+    slopes = slopes_of(rows.m, loss)
     corners = max(map(abs, loss.corners()), default=0.0)  # type: ignore[attr-defined]
     errors = np.abs(slopes) + (np.abs(rows.m) + corners) / loss.curvature(1.0)
     return rows.C * slopes, 32 * UNIT * errors * rows.C
 
 
 @dataclass(frozen=True, slots=True)
-class Readings:
-    """The state of a two-sided enclosure after the first reading: two more add up H_lo and H_hi for each factor E, and compare q_j with the steps."""
+class TwoSidedPasses:
+    """The state of a two-sided enclosure after the first pass: two more add up H_lo and H_hi for each factor E, and compare q_j with the steps."""
 
-    first: FirstReading
+    first: PointWithHessian
     loss: Loss
     metrics: tuple[Metric | None, ...] = ()
-    """Those of H_lo for each factor, after the second reading."""
+    """Those of H_lo for each factor, after the second pass."""
     highs: tuple[Float64, ...] = ()
-    """(p, p) H_hi for each factor, after the second reading."""
+    """(p, p) H_hi for each factor, after the second pass."""
 
-    def empty(self) -> ReadingSums:
-        """Return empty sums of the reading that comes next."""
+    def empty(self) -> PassSums:
+        """Return empty sums of the pass that comes next."""
         p = len(self.first.point.weights)
         if not self.metrics:
-            return ReadingSums([np.zeros((p, p)) for _ in range(2 * len(FACTORS))])
-        return ReadingSums([np.zeros(len(FACTORS))])
+            return PassSums([np.zeros((p, p)) for _ in range(2 * len(FACTORS))])
+        return PassSums([np.zeros(len(FACTORS))])
 
-    def add(self, sums: ReadingSums, rows: MarginRows) -> None:
-        """Add rows to the sums of this reading."""
+    def add(self, sums: PassSums, rows: MarginRows) -> None:
+        """Add rows to the sums of this pass."""
         sums.tiles += 1 + -(-len(rows.m) // TILE)
         if self.first.metric is None:
             return
@@ -460,14 +459,14 @@ class Readings:
             sums.values[2 * k] += weighted_gram(rows.X, rows.C * low)
             sums.values[2 * k + 1] += weighted_gram(rows.X, rows.C * high)
 
-    def close(self, sums: ReadingSums) -> Readings:
-        """Return the state after the second reading."""
+    def close(self, sums: PassSums) -> TwoSidedPasses:
+        """Return the state after the second pass."""
         lows, highs = sums.values[::2], sums.values[1::2]
         metrics = tuple(invert(hessian(low, sums.tiles, -1.0)) for low in lows)
         return replace(self, metrics=metrics, highs=tuple(hessian(high, sums.tiles, 1.0) for high in highs))
 
-    def enclose(self, sums: ReadingSums) -> Enclosure:
-        """Return the enclosure after the third reading; the ball of the gradient if the lemma does not apply with any of the factors."""
+    def enclose(self, sums: PassSums) -> Enclosure:
+        """Return the enclosure after the third pass; the ball of the gradient if the lemma does not apply with any of the factors."""
         point = self.first.point
         for metric, high, ratio in zip(self.metrics, self.highs, sums.values[0].tolist(), strict=True):
             if self.first.metric is not None and metric is not None and ratio < 1.0 - 1e-9:
@@ -481,14 +480,14 @@ class Readings:
 
 
 @dataclass(slots=True)
-class ReadingSums:
-    """The sums of one reading over some rows: matrices, or in the third reading the largest r q_j / e_j for each factor."""
+class PassSums:
+    """The sums of one pass over some rows: matrices, or in the third pass the largest r q_j / e_j for each factor."""
 
     values: list[Float64]
     tiles: int = 0
     """Number of sums of matrices that were made, at least."""
 
-    def merge(self, other: ReadingSums) -> ReadingSums:
+    def merge(self, other: PassSums) -> PassSums:
         """Return the sums over the rows of both; changes this one."""
         for mine, its in zip(self.values, other.values, strict=True):
             join = np.maximum if mine.ndim == 1 else np.add
@@ -497,321 +496,11 @@ class ReadingSums:
         return self
 
 
-# -- leaving out one row
-
-
-@dataclass(frozen=True, slots=True)
-class LeaveOneOut:
-    """Bounds of what the exact optimum without a row predicts for that row, for all rows, from readings of all rows.
-
-    Without row i, Q_0 has at w the gradient u = g + a_i z_i x_i, a_i = C_i s(m_i), and all matrices lose C_i sigma_i x_i x_i'. Let c = C_i lo_i, own = 1 - c q_i^2 and
-    G = |g|_{H_lo^-1} + D. As |x|^2_{(H - c x_i x_i')^-1} = |x|^2 + c (x'H^-1 x_i)^2 / own <= |x|^2 / own (Sherman and Morrison; Cauchy), no margin of a row j moves by
-    more than q_j (|a_i| q_i + G) / own, and the lemma holds for the problem without row i if that is below e_j for all j, that is if
-
-        (|a_i| q_i + G) / own  <  min_j e_j / q_j.
-
-    Then its margin at w* without it is m_i - a_i k - x_i.(...), where x'H^-1 x falls as H grows, so that with p_i = |x_i|_{H_hi^-1}
-
-        p_i^2 / (1 - C_i hi_i p_i^2)  <=  k  <=  q_i^2 / own,      |x_i.(...)|  <=  q_i G / own.
-
-    In the first of them lo_i may stand for hi_i, which loses next to nothing. Both ends are those of matrices, without any inequality of Cauchy and Schwarz: the interval is about as wide as the matrices are apart. It is tried for several sizes
-    of the steps (``LEVELS``); for a row that none of them is enough for, the ball with the diameter from w to w - u remains. The weight of a row is left out with it;
-    scaling, C and the weights of classes stay.
-
-    After the first reading four more find the largest |a_i| q_i, H_lo of every level for a better guess of q_j, H_lo and H_hi, and min_j e_j / q_j; then ``bounds`` gives the intervals.
-    """
-
-    first: FirstReading
-    loss: Loss
-    largest: float = 0.0
-    """The largest |a_i| |x_i|_{H(w)^-1}, after the second reading."""
-    lows: tuple[Metric | None, ...] = ()
-    """Those of H_lo for each level, after the third."""
-    highs: tuple[Metric | None, ...] = ()
-    reaches: tuple[float, ...] = ()
-    """min_j e_j / q_j of each level, after the fifth."""
-    guides: tuple[Metric | None, ...] = ()
-    """Those of a first H_lo for each level: q'_j is the larger of |x_j|_{H(w)^-1} and |x_j|_{H_lo^-1}, so that rows in rare columns get longer steps."""
-    readings: int = 1
-    """Readings that were closed."""
-
-    @property
-    def steps(self) -> Float64:
-        """The size of steps of each level, in units of |x_j|_{H(w)^-1}."""
-        start = self.first.start
-        top = LARGEST_LEVEL * (self.largest + start)
-        return np.geomspace(max(LEAST_LEVEL * top, 2.0 * start), max(top, 4.0 * start), LEVELS)
-
-    def empty(self) -> ReadingSums:
-        """Return empty sums of the reading that comes next."""
-        p = len(self.first.point.weights)
-        if self.readings in ADD_MATRICES:
-            return ReadingSums([np.zeros((p, p)) for _ in range(2 * LEVELS)])
-        return ReadingSums([np.zeros(LEVELS)])
-
-    def _steps_of(self, k: int, X: Float64, sizes: Float64) -> Float64:
-        """Return e_j (n,) of level k for rows (n, p) with |x_j|_{H(w)^-1} = ``sizes`` (n,)."""
-        guide = self.guides[k] if self.guides else None
-        return float(self.steps[k]) * (sizes if guide is None else np.maximum(sizes, guide.norms(X)))
-
-    def add(self, sums: ReadingSums, rows: MarginRows) -> None:
-        """Add rows to the sums of this reading."""
-        sums.tiles += 1 + -(-len(rows.m) // TILE)
-        if self.first.metric is None:
-            return
-        sizes = self.first.metric.norms(rows.X)
-        if self.readings < ADD_MATRICES[0]:
-            pulls, _ = pulls_of(rows, self.loss)
-            sums.values[0][0] = max(sums.values[0][0], float((np.abs(pulls) * sizes).max(initial=0.0)))
-            return
-        for k in range(LEVELS):
-            steps = self._steps_of(k, rows.X, sizes)
-            if self.readings in ADD_MATRICES:
-                low, high = secants(self.loss, rows.m, steps + rows.errors)
-                sums.values[2 * k] += weighted_gram(rows.X, rows.C * low)
-                sums.values[2 * k + 1] += weighted_gram(rows.X, rows.C * high)
-                continue
-            metric, used = self.lows[k], (sizes > 0.0) & (rows.C > 0.0)
-            if metric is not None and used.any():
-                ratios = metric.norms(rows.X[used]) / steps[used]
-                sums.values[0][k] = max(sums.values[0][k], float(ratios.max()))
-
-    def close(self, sums: ReadingSums) -> LeaveOneOut:
-        """Return the state after a reading."""
-        after = replace(self, readings=self.readings + 1)
-        if self.readings < ADD_MATRICES[0]:
-            return replace(after, largest=float(sums.values[0][0]))
-        if self.readings in ADD_MATRICES:
-            lows = tuple(invert(hessian(low, sums.tiles, -1.0)) for low in sums.values[::2])
-            if self.readings == ADD_MATRICES[0]:
-                return replace(after, guides=lows)
-            highs = tuple(invert(hessian(high, sums.tiles, 1.0)) for high in sums.values[1::2])
-            return replace(after, lows=lows, highs=highs)
-        return replace(
-            after, reaches=tuple(1.0 / ratio if ratio > 0.0 else np.inf for ratio in sums.values[0].tolist())
-        )
-
-    def bounds(self, rows: MarginRows, signs: Float64) -> tuple[Float64, Float64, Array]:
-        """Return the least and the largest margin (n,) of each row at the optimum without it, and whether a level was enough (n,)."""
-        pulls, errors = pulls_of(rows, self.loss)
-        low, high = self._ball_bounds(rows, signs, pulls, errors)
-        settled = np.zeros(len(rows.m), np.bool_)
-        if self.first.metric is None:
-            return low, high, settled
-        sizes = self.first.metric.norms(rows.X)
-        for k, (metric, above, reach) in enumerate(zip(self.lows, self.highs, self.reaches, strict=True)):
-            left = np.flatnonzero(~settled)
-            if metric is None or above is None or not len(left):
-                continue
-            steps = self._steps_of(k, rows.X[left], sizes[left])
-            least, largest = secants(self.loss, rows.m[left], steps + rows.errors[left])
-            least, largest = rows.C[left] * least * (1.0 - 1e-9), rows.C[left] * largest * (1.0 + 1e-9)
-            q, size = metric.norms(rows.X[left]), size_of_gradient(metric, self.first.point)
-            a = np.abs(pulls[left]) + errors[left]
-            own = (1.0 - self._largest_low(rows, left, steps, largest) * q * q) * (1.0 - 1e-12) - 1e-15
-            with np.errstate(all="ignore"):
-                enough = (own > 0.0) & ((a * q + size) / own < reach * (1.0 - 1e-9))
-            here, q, own = left[enough], q[enough], own[enough]
-            if not len(here):
-                continue
-            p = above.norms_below(rows.X[here])
-            most, fewest = q * q / own, p * p / (1.0 - np.minimum(least[enough] * p * p, 1.0 - 1e-9))
-            ends = np.array([(pulls[here] + sign * errors[here]) * k for sign in (-1.0, 1.0) for k in (fewest, most)])
-            other = q * size / own + rows.errors[here]
-            other = (other + 16 * UNIT * (np.abs(rows.m[here]) + np.abs(ends).max(axis=0))) * (1.0 + 1e-9)
-            low[here] = np.maximum(low[here], rows.m[here] - ends.max(axis=0) - other)
-            high[here] = np.minimum(high[here], rows.m[here] - ends.min(axis=0) + other)
-            settled[here] = True
-        return low, high, settled
-
-    def _largest_low(self, rows: MarginRows, chosen: Array, steps: Float64, largest: Float64) -> Float64:
-        """Return upper bounds (n,) of the C_i lo_i of some rows that are in H_lo, whose margins may differ there by rounding.
-
-        With at most one corner lo is a falling function of the reach, and by a change d of the margin it changes by no more than b d / e; else
-        C_i hi_i (n,), ``largest``, stands for it.
-        """
-        if len(self.loss.corners()) > 1:  # type: ignore[attr-defined]
-            return largest
-        errors, C = rows.errors[chosen], rows.C[chosen]
-        low, _ = secants(self.loss, rows.m[chosen], 0.999 * steps + errors)
-        moved = 4.0 * errors / np.maximum(steps, 1e-300) / self.loss.curvature(1.0)
-        return np.minimum(largest, C * (low * (1.0 + 1e-9) + moved))
-
-    def _ball_bounds(
-        self, rows: MarginRows, signs: Float64, pulls: Float64, errors: Float64
-    ) -> tuple[Float64, Float64]:
-        """Return the bounds of the balls (n,), which hold for every row."""
-        point, g = self.first.point, self.first.point.gradient
-        lengths, along = _lengths(rows.X), signs * (rows.X @ g)
-        p, scale = rows.X.shape[1], float(np.linalg.norm(g)) + np.abs(pulls) * lengths
-        squares = float(g @ g) + 2.0 * pulls * along + np.square(pulls * lengths)
-        whole = np.sqrt(np.maximum(squares, 0.0) + 4 * (p + 16) * UNIT * np.square(scale))
-        off = point.margins + float(np.linalg.norm(point.errors)) + errors * lengths
-        half = (0.5 * whole + off + (p + 32) * UNIT * scale) * lengths + rows.errors + 4 * UNIT * np.abs(rows.m)
-        middle = rows.m - 0.5 * (pulls * np.square(lengths) + along)
-        return middle - half, middle + half
-
-
-def reading_bytes(components: int, levels: int = len(FACTORS)) -> int:
-    """Return the bytes of the sums of the largest reading."""
+def bytes_of_sums(components: int, levels: int = len(FACTORS)) -> int:
+    """Return the bytes of the sums of the largest pass."""
     return 2 * levels * 8 * components * components
 
 
 def work_bytes(components: int) -> int:
     """Return the bytes of rows of a tile, their products, and the matrices with which an enclosure is made."""
     return 8 * (4 * TILE * components + 12 * components * components)
-
-
-# -- what a model keeps
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Enclosures:
-    """The enclosures of all decision functions of a linear model, for rows as they are stored.
-
-    A row of the solver is (x_j - shift_j) scale_j, computed in float64, and a constant feature of value ``bias``.
-    """
-
-    parts: tuple[Enclosure, ...]
-    bias: float
-    shift: Float32 | None = None
-    """(d,); None: rows are not scaled."""
-    scale: Float32 | None = None
-    """(d,)."""
-
-    def intervals(self, X: Rows) -> tuple[Float64, Float64]:
-        """Return the least and the largest decision values (n, k) of the exact optima for rows X (n, d)."""
-        rows, count = row_count(X), len(self.parts)
-        if (
-            isinstance(X, CSR)
-            and all(part.root is None for part in self.parts)
-            and (self.shift is None or not self.shift.any())
-        ):
-            return self._sparse_intervals(X)
-        low, high = np.empty((rows, count)), np.empty((rows, count))
-        step = max(1, min(TILE, TILE_BYTES // (8 * len(self.parts[0].center))))
-        for start in range(0, rows, step):
-            stop = min(rows, start + step)
-            features = self.features(row_slice(X, start, stop))
-            for k, part in enumerate(self.parts):
-                low[start:stop, k], high[start:stop, k] = part.interval(features)
-        return low, high
-
-    def _sparse_intervals(self, X: CSR) -> tuple[Float64, Float64]:
-        """Return the intervals of balls, at the cost of the entries that are stored."""
-        rows, data = row_count(X), X.data.astype(np.float64)
-        number = np.repeat(np.arange(rows), np.diff(X.indptr))
-        if self.scale is not None:
-            data *= self.scale[X.indices]
-        lengths = np.sqrt(np.bincount(number, data * data, rows) + self.bias * self.bias)
-        ends = []
-        for part in self.parts:
-            middle = np.bincount(number, data * part.center[X.indices], rows) + self.bias * part.center[-1]
-            half = part.slack * lengths * (1.0 + INTERVAL_ROUNDING)
-            ends.append((middle - half, middle + half))
-        return np.array([low for low, _ in ends]).T, np.array([high for _, high in ends]).T
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all matrices and centers."""
-        return sum(part.center.nbytes + (0 if part.root is None else part.root.nbytes) for part in self.parts)
-
-    def features(self, X: Rows) -> Float64:
-        """Return rows as the problem sees them, (n, d + 1) float64."""
-        columns = len(self.parts[0].center) - 1
-        return exact_features(X, columns, self.bias, self.shift, self.scale)
-
-    def select(self, problems: Sequence[int]) -> Enclosures:
-        """Return the enclosures of some decision functions."""
-        return replace(self, parts=tuple(self.parts[k] for k in problems))
-
-    def coefficients(self) -> tuple[Float64, Float64]:
-        """Return the least and the largest coefficients (k, d) of the exact optima, in the units of the columns."""
-        d = len(self.parts[0].center) - 1
-        scale = np.ones(d) if self.scale is None else self.scale.astype(np.float64)
-        ends = []
-        for part in self.parts:
-            half = np.full(d, part.slack)
-            if part.root is not None:
-                half += part.radius * _lengths(part.root.T)[:-1]
-            half *= 1.0 + INTERVAL_ROUNDING
-            middle = part.center[:-1]
-            pad = 4 * UNIT * (np.abs(middle) + half) * scale
-            ends.append(((middle - half) * scale - pad, (middle + half) * scale + pad))
-        return np.array([low for low, _ in ends]), np.array([high for _, high in ends])
-
-    def header(self) -> JsonObject:
-        """Return the numbers as plain JSON."""
-        parts = [{"radius": part.radius, "slack": part.slack} for part in self.parts]
-        return {"bias": self.bias, "parts": parts}
-
-    def tensors(self) -> dict[str, Array]:
-        """Return the arrays, by name; of matrices the lower triangles, one after the other."""
-        found: dict[str, Array] = {"enclosure.center": np.array([part.center for part in self.parts])}
-        if self.shift is not None and self.scale is not None:
-            found |= {"enclosure.shift": self.shift, "enclosure.scale": self.scale}
-        for k, part in enumerate(self.parts):
-            if part.root is not None:
-                found[f"enclosure.root.{k}"] = part.root[np.tril_indices(len(part.root))]
-        return found
-
-
-def decode_enclosures(header: Any, tensors: dict[str, Array], problems: int, columns: int) -> Enclosures:
-    """Return the enclosures of a file. Raises DataError, KeyError, TypeError, ValueError for what is none."""
-    center, p = tensors["enclosure.center"], columns + 1
-    if center.dtype != np.float64 or center.shape != (problems, p) or len(header["parts"]) != problems:
-        raise DataError("the enclosure is not usable")
-    scaling: list[Float32 | None] = [tensors.get(f"enclosure.{name}") for name in ("shift", "scale")]
-    for array in scaling:
-        if array is not None and (array.dtype != np.float32 or array.shape != (columns,)):
-            raise DataError("the enclosure is not usable")
-    parts = []
-    for k, numbers in enumerate(header["parts"]):
-        root, packed = None, tensors.get(f"enclosure.root.{k}")
-        if packed is not None:
-            if packed.dtype != np.float64 or packed.shape != (p * (p + 1) // 2,):
-                raise DataError("the enclosure is not usable")
-            root = np.zeros((p, p))
-            root[np.tril_indices(p)] = packed
-        part = Enclosure(center[k], root, float(numbers["radius"]), float(numbers["slack"]))
-        if not (part.radius >= 0.0 and part.slack >= 0.0):
-            raise DataError("the enclosure is not usable")
-        parts.append(part)
-    found = Enclosures(tuple(parts), float(header["bias"]), *scaling)
-    if not all(np.isfinite(array).all() for array in found.tensors().values()) or (scaling[0] is None) != (
-        scaling[1] is None
-    ):
-        raise DataError("the enclosure is not usable")
-    return found
-
-
-def exact_features(
-    X: Rows, columns: int, bias: float, shift: Float32 | None = None, scale: Float32 | None = None
-) -> Float64:
-    """Return stored rows as float64 (n, columns + 1), scaled, with the constant feature; columns that CSR rows lack are 0."""
-    features = np.empty((row_count(X), columns + 1))
-    features[:, :-1] = to_matrix(X, columns) if isinstance(X, CSR) else X.values
-    if shift is not None and scale is not None:
-        features[:, :-1] -= shift
-        features[:, :-1] *= scale
-    features[:, -1] = bias
-    return features
-
-
-def limit_bytes(parts: Sequence[Enclosure]) -> list[Enclosure]:
-    """Return the enclosures, as balls if their matrices together are larger than ``MOST_ROOT_BYTES``."""
-    nbytes = sum(4 * len(part.center) * (len(part.center) + 1) for part in parts if part.root is not None)
-    if nbytes <= MOST_ROOT_BYTES:
-        return list(parts)
-    return [_as_ball(part) for part in parts]
-
-
-def _as_ball(part: Enclosure) -> Enclosure:
-    """Return the ball around an enclosure: |root x| <= ||root|| ||x||."""
-    if part.root is None:
-        return part
-    squares = part.root.T @ part.root
-    largest = float(np.linalg.eigvalsh(squares)[-1]) + 4 * len(squares) * UNIT * float(np.linalg.norm(part.root)) ** 2
-    return Enclosure(
-        part.center, None, 0.0, part.slack + part.radius * float(np.sqrt(max(largest, 0.0))) * (1.0 + 1e-9)
-    )

@@ -1,0 +1,6 @@
+"""Prove what the exact optimum of a fit answers, which nobody computes.
+
+enclosure    intervals that contain the decision values and coefficients of the optimum
+row_changes  the same without a row, or after rows were removed or added
+kept         what a model keeps of them
+"""
