@@ -1,7 +1,7 @@
-"""Check and open input files: URLs, pipes, devices and files that are too large are refused before anything is read.
+"""Tell paths from URLs; check and open input files: pipes, devices and files that are too large are refused before anything is read.
 
 Opening a pipe could wait forever, a device has no end, and a sparse file can have any size. Every function that takes a path from a user
-calls ``refuse_url``.
+calls ``refuse_url``, or ``find_url`` where a URL of an object store is allowed.
 """
 
 from __future__ import annotations
@@ -22,8 +22,51 @@ REMOTE_SCHEME = re.compile(
     "wasbs?|webdavs?|webhdfs"
 )
 """Schemes that are taken for a URL even if only one slash follows, as in a URL that was converted to a ``Path``."""
+OBJECT_SCHEMES = ("s3", "gs", "az", "https", "http")
+"""Schemes of the URLs that ``streamsvm.objects`` reads."""
+WEB = ("http", "https")
+LOOPBACK = ("localhost", "127.0.0.1")
+"""Servers that are read without encryption."""
 SCHEME = re.compile(r"(?:[A-Za-z][\w+.-]*::)*([A-Za-z][\w+.-]+):/")
 """The beginning of a URL, also of a chained one of fsspec: 'simplecache::s3://bucket/table.parquet'."""
+
+
+def find_url(path: object) -> str | None:
+    """Return the URL of an object that a path or text names, with both slashes; None for a path of this machine.
+
+    Raises UsageError for a URL with a scheme that is not read, or with a user or a query in it, which can be secrets.
+    """
+    text = os.fspath(path) if isinstance(path, os.PathLike) else path
+    if not isinstance(text, str) or not (begins := SCHEME.match(text)):
+        return None
+    scheme = begins[1].lower()
+    if scheme not in OBJECT_SCHEMES or begins[0].lower() != f"{scheme}:/":
+        refuse_url(text)
+        return None
+    url = f"{scheme}://{text[len(scheme) + 1 :].strip('/')}"
+    root, _ = split_url(url)
+    if not root.partition("://")[2]:
+        raise UsageError(f"{quote(url)} names no bucket or server", hint=f"write {scheme}://BUCKET/NAME")
+    if "@" in root or (scheme in WEB and "?" in url):
+        hint = "credentials are given by environment variables, so that they appear in no log and no model"
+        raise UsageError(f"{quote(_hide_secrets(url))} has credentials or a query in it", hint=hint)
+    if scheme == "http" and root.rpartition("//")[2].partition(":")[0] not in LOOPBACK:
+        raise UsageError(f"{quote(url)} is not encrypted", hint="write https://")
+    return url
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Return the bucket or server of a URL, as a URL, and the key of the object in it: 's3://bucket' and 'folder/name'."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, key = rest.partition("/")
+    return f"{scheme}://{bucket}", key
+
+
+def _hide_secrets(url: str) -> str:
+    """Return a URL without what can be a user, a password or a signature."""
+    scheme, colon, rest = url.partition(":")
+    rest = re.sub(r"^(/*)[^/]*@", r"\1...@", rest)
+    return scheme + colon + re.sub(r"\?.*", "?...", rest, flags=re.DOTALL)
 
 
 def refuse_url(path: object) -> None:
@@ -39,11 +82,12 @@ def refuse_url(path: object) -> None:
         local = begins is None or os.path.isdir(text.partition("/")[0])
     if local:
         return
+    text = _hide_secrets(text)
     if scheme == LOCAL_SCHEME:
         raise UsageError(f"{quote(text)} is a URL, not a path", hint="leave out 'file://' and write the path itself")
     hint = (
-        "streamsvm reads and writes files of this machine: copy it here first, or mount it as a folder; what a program opens "
-        "itself (pyarrow, zarr, h5py, dask) is read by sv.ingest"
+        "only stores are read at s3://, gs://, az:// and https://, by fit, tune, embed, predict, evaluate, info and verify; other files "
+        "are copied here first, or mounted as a folder; what a program opens itself (pyarrow, zarr, h5py, dask) is read by sv.ingest"
     )
     raise UsageError(f"{quote(text)} is a URL ({scheme}), not a path of this machine", hint=hint)
 

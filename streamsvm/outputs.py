@@ -23,7 +23,7 @@ from typing import NamedTuple
 from streamsvm.aliases import JsonObject
 from streamsvm.durable import explain_errors, is_npy_of_ours
 from streamsvm.errors import ExistsError, UsageError, quote
-from streamsvm.input_files import is_there, refuse_url
+from streamsvm.input_files import find_url, is_there, refuse_url
 
 OTHER_NAME_HINT = "choose another name"
 OVERWRITE_HINT = "choose another name, or pass --overwrite"
@@ -171,7 +171,7 @@ def _ids_upward(directory: Path) -> Iterator[_Id]:
 def _existing_files(inputs: Iterable[Path | str | None]) -> Iterator[Path]:
     """Yield the inputs that exist; for a pattern its matches, and for a folder, unless it is one input, the files in it."""
     for name in inputs:
-        if name is None or not str(name):
+        if name is None or not str(name) or find_url(name) is not None:
             continue
         path = Path(name)
         for existing in [path] if is_there(path) else map(Path, glob.glob(str(name), recursive=True)):

@@ -23,7 +23,7 @@ from streamsvm.api.wording import explain_interruption, format_call
 from streamsvm.config.options import Field, OptionValue
 from streamsvm.config.options import parse_toml as from_toml
 from streamsvm.errors import StreamSVMError, UsageError, quote
-from streamsvm.input_files import refuse_url
+from streamsvm.input_files import find_url, refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.kinds_of_rows import (
@@ -116,7 +116,7 @@ def _has_labels(path: Path) -> bool:
 
 
 def _labels_twice(path: Path) -> UsageError:
-    return UsageError(f"{path} has its labels and weights in it", hint="leave out labels and weights")
+    return UsageError(f"{find_url(path) or path} has its labels and weights in it", hint="leave out labels and weights")
 
 
 def model_options(step: str) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The commands: one for each job, with the fields of the job as options; ``run`` for a job file; ``info``, ``verify`` and ``doctor``.
+"""The commands: one for each job, with the fields of the job as options; ``run`` for a job file; ``info``, ``verify``, ``cache`` and ``doctor``.
 
 Only the command that is called is built (``get_command``), because building the options of all commands would slow down every start.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -184,7 +185,7 @@ def verify(ctx: click.Context, path: Path, as_json: bool) -> None:
         write_json(facts)
     elif not facts["bad"]:
         amount = f"{facts['chunks']} chunks, {size_text(facts['bytes'])}, " if facts["kind"] == "store" else ""
-        say(f"{path} is intact: {amount}all checksums match")
+        say(f"{facts['path']} is intact: {amount}all checksums match")
     if facts["bad"]:
         _report_damage(path, facts, as_json)
 
@@ -197,6 +198,36 @@ def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
         say(f"{part['code']}: {part['message']}", err=True)
     damaged = f"{len(facts['bad'])} part(s) of {path} are damaged"
     raise DataError(damaged, code=facts["bad"][0]["code"], hint="restore the files, or ingest again")
+
+
+@click.command("cache", cls=CommandWithExamples, help=SUMMARIES["cache"])
+@click.argument("action", type=click.Choice(["list", "prune"]))
+@JSON
+def cache_command(action: str, as_json: bool) -> None:
+    """List the stores of which parts are kept, or remove what is kept of all of them."""
+    from streamsvm.store.chunk_cache import cache_folder, list_stores, remove_stores
+
+    stores = list_stores()
+    if action == "prune":
+        removed = remove_stores()
+        if as_json:
+            write_json({"folder": str(cache_folder()), "removed": removed})
+        else:
+            say(f"{size_text(removed)} removed from {cache_folder()}")
+        return
+    if as_json:
+        write_json(
+            {
+                "folder": str(cache_folder()),
+                "stores": [{"url": s.url, "bytes": s.nbytes, "used": s.used} for s in stores],
+            }
+        )
+        return
+    for store in stores:
+        used = datetime.fromtimestamp(store.used, UTC).strftime("%Y-%m-%d %H:%M UTC")
+        say(f"{size_text(store.nbytes):>8}  {used}  {store.url}")
+    total, count = size_text(sum(store.nbytes for store in stores)), len(stores)
+    say(f"{total} of {count} store{'' if count == 1 else 's'} in {cache_folder()}")
 
 
 @click.command("doctor", cls=CommandWithExamples, help=SUMMARIES["doctor"])
@@ -475,6 +506,7 @@ SPECIAL_COMMANDS: dict[str, Callable[[], click.Command]] = {
     "run": _make_run,
     "info": lambda: info,
     "verify": lambda: verify,
+    "cache": lambda: cache_command,
     "doctor": lambda: doctor,
 }
 """Functions that build the commands which are more than the options of one step."""

@@ -64,6 +64,7 @@ EXAMPLES = {
     "run": ("streamsvm run job.toml", "streamsvm run job.toml --set fit.C=10 --report page.html"),
     "info": ("streamsvm info train.zarr --columns", "streamsvm info model.ssvm --json"),
     "verify": ("streamsvm verify train.zarr",),
+    "cache": ("streamsvm cache list", "streamsvm cache prune"),
     "doctor": ("streamsvm doctor",),
 }
 """Command lines at the end of the help of each command."""

@@ -186,6 +186,9 @@ def describe_plan(facts: JsonObject) -> Iterator[str]:
         yield f"a pass reads {size}, at {rate}/s measured now: {seconds}"
     else:
         yield f"a pass would read {size}"
+    if kept := facts.get("bytes_kept"):
+        rest = size_text(facts["bytes_per_pass"] - kept)
+        yield f"{size_text(kept)} of it are kept on the disk of this machine: each later pass reads {rest} over the network"
 
 
 def _format_distinct(numbers: Sequence[float], limit: int = 4) -> str:

@@ -37,7 +37,7 @@ from streamsvm.config.units import (
     parse_size,
 )
 from streamsvm.errors import UsageError, quote
-from streamsvm.input_files import refuse_url
+from streamsvm.input_files import find_url, refuse_url
 from streamsvm.registry import did_you_mean, load
 
 GROUPS = {
@@ -127,6 +127,8 @@ class Option:
     """The default in words; empty: the default value is shown."""
     settings_of: str = ""
     """For a table of settings: 'solver', 'loss' or 'kernel', whose registry is then ``choices``; else empty."""
+    urls: bool = False
+    """Whether a path may be the URL of a store in an object store."""
     formats: tuple[str, ...] = ()
     """File formats that the option applies to; empty: all formats, or the option is not about files."""
 
@@ -434,7 +436,8 @@ def check_value(field: Field, value: OptionValue, name: str) -> None:
     """Raise UsageError for a value that the declaration does not allow; ``name`` is how the message calls the field."""
     if field.is_path:
         for part in value if isinstance(value, tuple | list) else (value,):
-            refuse_url(part)
+            if not (field.option.urls and find_url(part) is not None):
+                refuse_url(part)
     if isinstance(value, str):
         _check_choice(field, value, name)
     elif isinstance(value, tuple) and all(isinstance(part, str) for part in value):

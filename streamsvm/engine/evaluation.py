@@ -30,8 +30,8 @@ from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 from streamsvm.types.state import merge_states
 
 T = TypeVar("T")
-DEPTH = 1
-"""Number of blocks that each thread reads ahead."""
+DEPTH, REMOTE_DEPTH = 1, 4
+"""Number of blocks that each thread reads ahead, of a disk and of an object store."""
 MAX_WAITING_BYTES = 16 << 20
 """Largest total size of partial sums that wait to be joined."""
 COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
@@ -223,7 +223,8 @@ class RowsInGroups:
     def _visit_chunks(self, groups: Iterator[Group]) -> Generator[tuple[LoadedChunk, Group]]:
         """Yield the chunks of the groups, each with its group; chunks of the next group may be read ahead."""
         started_groups = deque[Group]()
-        with Stream(self.store, _iterate_visits(groups, started_groups), depth=DEPTH) as stream:
+        depth = REMOTE_DEPTH if self.store.layout.remote else DEPTH
+        with Stream(self.store, _iterate_visits(groups, started_groups), depth=depth) as stream:
             for loaded in stream:
                 yield loaded, started_groups[0]
                 if loaded.visit.last:
@@ -249,7 +250,9 @@ class RowsInGroups:
 
 def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
     """Return the sum over all rows, computed on several threads. Raises what reading the store raises."""
-    blocks = (DEPTH + 2) * rows.store.layout.block_bytes  # one of them is a copy
+    layout = rows.store.layout
+    depth = 3 * REMOTE_DEPTH if layout.remote else DEPTH  # a request in flight takes its block and twice its bytes
+    blocks = (depth + 2) * layout.block_bytes  # one of them is a copy
     threads = cores.lanes(blocks + 2 * sums.nbytes + rows.working)
     task = Task("evaluation", _sum_group, function_of_parts=_sum_each_group)
     total: T = local_executor(threads).reduce(

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from streamsvm.errors import DataError, MissingError
+from streamsvm.input_files import find_url
+from streamsvm.objects import object_facts
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.views import Section
@@ -21,7 +23,7 @@ class StoreReference(NamedTuple):
     """A reference to a store, or to some of its chunks, that tasks in other processes can open."""
 
     path: str
-    """Absolute path."""
+    """Absolute path, or a URL."""
     digest: str
     """Digest that the content must have."""
     features_key: str = "X"
@@ -66,23 +68,30 @@ class StoreGuard:
 
     def __init__(self, store: Store) -> None:
         self._name, self._digest = store.name, store.digest
+        self._url = find_url(store.name)
         self._path = Path(store.name) / manifests.FILE
-        self._checked: tuple[int, int, int] | None = None
-        """Inode, size and modification time of the manifest when its digest was last checked."""
-        self._on_disk = self._path.is_file()
+        self._checked: tuple[object, ...] | None = None
+        """Inode, size and modification time of the manifest when its digest was last checked; for an object, size and ETag."""
+        self._on_disk = self._url is not None or self._path.is_file()
 
     def check(self) -> None:
         """Raise DataError E-CHANGED if the store has changed since it was opened."""
         if not self._on_disk:
             return
         try:
-            status = self._path.stat()
-            current = status.st_ino, status.st_size, status.st_mtime_ns
-            if current != self._checked and manifests.read(self._path.parent).digest != self._digest:
+            current = self._look()
+            if current != self._checked and open_store(self._url or self._path.parent).digest != self._digest:
                 raise self._change_error("has other rows now")
             self._checked = current
         except (FileNotFoundError, MissingError) as error:
             raise self._change_error("is gone") from error
+
+    def _look(self) -> tuple[object, ...]:
+        """Return what changes with the manifest. Raises FileNotFoundError or MissingError if it is gone."""
+        if self._url is not None:
+            return object_facts(f"{self._url}/{manifests.FILE}")
+        status = self._path.stat()
+        return status.st_ino, status.st_size, status.st_mtime_ns
 
     def _change_error(self, how: str) -> DataError:
         return DataError(
@@ -96,4 +105,4 @@ def reference_to(store: Store) -> StoreReference:
     """Return a reference to ``store``. For files of other programs, its facts record the names of the arrays."""
     options = (store.facts.get("encoding") or {}).get("options") or {}
     keys = options.get("features_key", "X"), options.get("labels_key", "y")
-    return StoreReference(str(Path(store.name).resolve()), store.digest, *keys, store.selection)
+    return StoreReference(find_url(store.name) or str(Path(store.name).resolve()), store.digest, *keys, store.selection)

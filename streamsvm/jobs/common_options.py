@@ -75,6 +75,9 @@ class MemoryOptions(Checked):
     ] = None
 
 
+DEFAULT_PREFETCH = 2
+
+
 @option_group
 class ReadingOptions(MemoryOptions):
     """The order in which the chunks of a store are read, and how far ahead."""
@@ -87,8 +90,19 @@ class ReadingOptions(MemoryOptions):
             "slow.",
             "memory",
             bounds=Bounds(least=0),
+            default=f"{DEFAULT_PREFETCH}; fit of a store in an object store: as many as memory leaves room for, up to 64",
         ),
-    ] = 2
+    ] = DEFAULT_PREFETCH
+    disk_cache: Annotated[
+        int | None,
+        Option(
+            "Stores in object stores: bytes on the disk of this machine for chunks that were read, which later passes and fits then "
+            "read from there (in ~/.cache/streamsvm-stores, or where STREAMSVM_CACHE says; 'streamsvm cache' lists and removes them).",
+            "reading",
+            unit=Quantity.BYTES,
+            default="none",
+        ),
+    ] = None
 
 
 @option_group
@@ -485,7 +499,7 @@ class SynthJob(NewStoreOptions):
 class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, ScalingOptions):
     """The options of ``streamsvm embed``; their names are the keys of a job file."""
 
-    store: Annotated[str, Option("The store with the rows.")]
+    store: Annotated[str, Option("The store with the rows.", urls=True)]
     embedding: Annotated[str, Option("Path of the store with their features.")]
     _: KW_ONLY
     kernel: KernelName = "rbf"

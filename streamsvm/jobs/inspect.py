@@ -17,7 +17,7 @@ from streamsvm import model as models
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
-from streamsvm.input_files import is_folder, is_there
+from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.model.model import CURVES
 from streamsvm.schedule import budget
@@ -41,13 +41,15 @@ CLUSTER = (
 
 def info(path: Path, *, columns: bool = False) -> JsonObject:
     """Return facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
+    if (url := find_url(path)) is not None:
+        return store_facts(url, columns=columns)
     if not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
     stored = is_folder(path) or foreign_format(path) is not None
     return store_facts(path, columns=columns) if stored else model_facts(path)
 
 
-def store_facts(path: Path, *, columns: bool = False) -> JsonObject:
+def store_facts(path: Path | str, *, columns: bool = False) -> JsonObject:
     """Return facts about a store as plain JSON, without reading its chunks."""
     store = open_store(path)
     layout, facts = store.layout, store.facts
@@ -129,9 +131,10 @@ def verify(path: Path, report: Report = silent) -> JsonObject:
     """Read all of a store or a model and return the damage found. Raises the errors of opening it; damaged chunks are
     listed in the result and raise no error.
     """
-    if not is_there(path):
+    url = find_url(path)
+    if url is None and not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
-    if not is_folder(path) and foreign_format(path) is None:
+    if url is None and not is_folder(path) and foreign_format(path) is None:
         models.load(path)
         return {"path": str(path), "kind": "model", "bad": []}
     store = open_store(path)
@@ -150,7 +153,7 @@ def verify(path: Path, report: Report = silent) -> JsonObject:
     bad += [{"chunk": None, "code": error.code, "message": error.message} for error in store.faults()]
     facts = {"chunks": len(layout.chunks), "rows": layout.rows, "bytes": layout.bytes_per_pass}
     facts["reads_repeated"] = count_retries() - repeated
-    return {"path": str(path), "kind": "store", "seconds": stopwatch.seconds, **facts, "bad": bad}
+    return {"path": url or str(path), "kind": "store", "seconds": stopwatch.seconds, **facts, "bad": bad}
 
 
 def read_rate(store: Store) -> float:

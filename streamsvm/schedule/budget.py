@@ -11,11 +11,12 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from streamsvm.compute import freed_memory, passes_loaded
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
+from streamsvm.objects import MAX_IN_FLIGHT
 from streamsvm.schedule.machine import anonymous_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
 
@@ -48,6 +49,11 @@ SMALL_JOB_BYTES = 1 << 30
 """If the user gives no limit, jobs that need at most this many bytes are planned without regard to the machine's
 memory."""
 UNLIMITED = 1 << 62
+CLIENT_BYTES = 6 << 20
+"""Bytes of the client of an object store without requests."""
+REQUEST_BYTES, BODY_COPIES = 3 << 19, 1.3
+"""Bytes of a request in flight beside the block that it fills: a number, and a part of the block (measured with ranges of 1, 4 and 16 MiB,
+1 to 64 at a time: at most 1.4 MiB and 1.15 of the range)."""
 _ASSUMED: ContextVar[int | None] = ContextVar("assumed", default=None)
 
 
@@ -66,6 +72,8 @@ class MemoryPlan:
     """Whether the store may stay in the page cache between passes."""
     threads: int = 1
     """Number of threads that compute at the same time."""
+    depth: int | None = None
+    """Number of blocks that each thread reads ahead; None: as many as the job says."""
 
     @property
     def total(self) -> int:
@@ -200,7 +208,30 @@ def block_terms(layout: Layout, depth: int, buffer: int = 0, readers: int = 1) -
     count = readers * (depth + 1)
     ring = Term("blocks in flight", count * (raw + order), f"{count} x ({mib(raw)} chunk + order)")
     views = Term("block views", readers * VIEW_BYTES * layout.largest_chunk, "signs and weights of the rows at hand")
-    return [ring, views]
+    return [ring, views, *request_terms(raw, readers * max(1, depth))] if layout.remote else [ring, views]
+
+
+def request_terms(nbytes: int, requests: int) -> list[Term]:
+    """Return the term of requests to an object store that are in flight, each for ``nbytes`` bytes."""
+    each = REQUEST_BYTES + int(BODY_COPIES * nbytes)
+    return [Term("requests in flight", CLIENT_BYTES + requests * each, f"{requests} to the object store x {mib(each)}")]
+
+
+def read_further_ahead(memory: MemoryPlan, layout: Layout, depth: int, buffer: int, readers: int) -> MemoryPlan:
+    """Return the plan of a job on a store in an object store with as many requests in flight as its limit leaves room for.
+
+    A request takes far longer than its bytes take on the way, so that the rate grows with their number. ``depth``: the number of blocks
+    that each of ``readers`` threads reads ahead in ``memory``. Nothing else in the plan is changed.
+    """
+    most = memory.limit if memory.limit < UNLIMITED else min(SMALL_JOB_BYTES, machine_bytes() // 2)
+    others = sum(t.nbytes for t in memory.terms) - sum(t.nbytes for t in block_terms(layout, depth, buffer, readers))
+    further = min(MAX_IN_FLIGHT, len(layout.chunks)) // readers
+    while further > depth and others + sum(t.nbytes for t in block_terms(layout, further, buffer, readers)) > most:
+        further -= 1
+    if further <= depth:
+        return memory
+    new = {term.name: term for term in block_terms(layout, further, buffer, readers)}
+    return replace(memory, terms=tuple(new.get(term.name, term) for term in memory.terms), depth=further)
 
 
 def _padding(layout: Layout) -> int:

@@ -21,6 +21,7 @@ import numpy as np
 from streamsvm.compute.random import permutation
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.errors import StorageError
+from streamsvm.objects import MAX_IN_FLIGHT
 from streamsvm.rows import Int32
 from streamsvm.types import Buffers, Chunk, Layout, Store, Visit
 
@@ -29,7 +30,7 @@ POLL_SECONDS = 0.5
 RUNNABLE = "R"
 """State of a thread that runs or waits for a processor."""
 MAX_READERS = 8
-"""Largest number of reader threads."""
+"""Largest number of reader threads of a store on a disk."""
 CACHED_BYTES_PER_SECOND = 1.5e9
 """A chunk that is read faster than this was in the page cache. The hint about the next chunk is then left out: it costs
 0.1 ms for 4 MiB and gains nothing."""
@@ -99,7 +100,8 @@ class Stream:
     returns the slot when it requests the next one. Slots are delivered in the order of the visits, whichever reader
     filled them.
 
-    The first reader always works; the others work only while the consumer waits. A consumer that computes for longer
+    All readers of a store in an object store always work: a request is in flight for far longer than its bytes are on the way. Otherwise
+    the first reader always works; the others work only while the consumer waits. A consumer that computes for longer
     than a chunk takes to read therefore never wakes them. For a consumer that only waits, the second reader gives a
     factor of two, because reading a cached chunk takes about as long as its checksum. Further readers help if reads
     have a high latency, as from a network disk.
@@ -144,8 +146,9 @@ class Stream:
             self._free.put(_Slot(self._store.buffers(), np.empty(self._store.layout.largest_chunk, np.int32)))
         if self._depth:
             self._upcoming = next(self._visits, None)
-        for number in range(min(self._depth, MAX_READERS)):  # each has a slot to fill
-            may_read = self._consumer_waits.wait if number else _return_true
+        remote = self._store.layout.remote
+        for number in range(min(self._depth, MAX_IN_FLIGHT if remote else MAX_READERS)):  # each has a slot to fill
+            may_read = self._consumer_waits.wait if number and not remote else _return_true
             reader = threading.Thread(target=self._read_ahead, args=(may_read,), name="streamsvm-reader", daemon=True)
             self.readers.append(reader)
         start_all(self.readers, self._end)

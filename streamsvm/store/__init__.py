@@ -6,6 +6,8 @@ format       what a store consists of: manifest, arrays, labels, statistics
 zarr         the Zarr store
 hdf5         the HDF5 store
 hdf5_checks  open HDF5 files of other programs; refuse external data and filter plugins
+remote       read a store in an object store
+chunk_cache  keep parts of stores in object stores on this machine
 foreign      Zarr and HDF5 files of other programs, read in place as a store
 reader       read and verify the chunks of a store on disk
 disk_reads   read bytes of units from disk: bypass the page cache, retry, verify checksums
@@ -20,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from streamsvm.aliases import Handle
 from streamsvm.errors import ExistsError, SecurityError
+from streamsvm.input_files import find_url
 from streamsvm.registry import Registry
 
 if TYPE_CHECKING:
@@ -51,16 +54,22 @@ def open_store(
     labels_key: str = "y",
     allow_fill: bool = False,
     memory_limit: int | None = None,
+    disk_cache: int = 0,
 ) -> StoredFiles:
-    """Open a committed store, or a Zarr or HDF5 file of another program, which is read in place.
+    """Open a committed store, also one at the URL of an object store, or a Zarr or HDF5 file of another program, which is read in place.
 
     ``features_key`` and ``labels_key`` name the arrays of a foreign file; with ``allow_fill`` its chunks that were
     never written are read as its fill value. ``memory_limit``: bytes that reading the manifest may take; None does not
-    limit it. Raises MissingError, DataError, SecurityError, BudgetError.
+    limit it. ``disk_cache``: bytes of stores in object stores that are kept on this machine for later passes. Raises MissingError, DataError,
+    SecurityError, BudgetError.
     """
     from streamsvm.store.foreign import foreign_format
     from streamsvm.store.format import manifest
 
+    if (url := find_url(path)) is not None:
+        from streamsvm.store.remote import open_remote
+
+        return open_remote(url, memory_limit, disk_cache)
     root = Path(path)
     if foreign_format(root) is not None:
         from streamsvm.store.foreign.matrices import Keys

@@ -31,6 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from streamsvm import objects
 from streamsvm.errors import DataError, StorageError
 from streamsvm.input_files import open_regular
 from streamsvm.store.format.arrays import ArraySpec
@@ -274,5 +275,5 @@ def is_disk_error(error: Exception) -> bool:
 
 
 def count_retries() -> int:
-    """Return the number of reads that this process has repeated."""
-    return _retried
+    """Return the number of reads that this process has repeated, of disks and of object stores."""
+    return _retried + objects.count_retries()

@@ -149,6 +149,10 @@ class DiskStore(DisplayedStore):
         """The facts that ingest recorded about the sources."""
         return self.manifest.facts
 
+    def folder_of_ids(self) -> Path:
+        """Return the folder with the file of row ids."""
+        return self.root
+
     def statistics(self) -> Statistics:
         """Return the column statistics over all rows. Raises DataError."""
         return statistics.read(self.root, self.manifest.statistics, self.manifest.columns)
@@ -180,16 +184,21 @@ class DiskStore(DisplayedStore):
         """Read the bytes of ``chunk`` into ``into``. Raises DataError, StorageError."""
         try:
             for name, items in self.ranges(chunk).items():
-                if items.array.packed:
-                    compression.read_units(
-                        items.array, items.start, items.stop, into.arrays[compression.buffer_name(name)]
-                    )
-                else:
-                    view = memoryview(into.arrays[name])[: items.nbytes]
-                    past_cache = self._past_cache and name.startswith(MATRIX)
-                    read_range(items.array, items.start, items.padded_stop, view, past_cache=past_cache)
+                self.read_array(chunk, name, items, into)
         except DataError as error:
-            raise DataError(f"{self._describe(chunk)}: {error.message}", code=error.code, hint=error.hint) from error
+            where = self._describe(chunk)
+            if error.message.startswith(where):
+                raise
+            raise DataError(f"{where}: {error.message}", code=error.code, hint=error.hint) from error
+
+    def read_array(self, chunk: int, name: str, items: ItemRange, into: Buffer) -> None:
+        """Read the bytes of one array of a chunk. Raises DataError, StorageError."""
+        if items.array.packed:
+            compression.read_units(items.array, items.start, items.stop, into.arrays[compression.buffer_name(name)])
+            return
+        view = memoryview(into.arrays[name])[: items.nbytes]
+        past_cache = self._past_cache and name.startswith(MATRIX)
+        read_range(items.array, items.start, items.padded_stop, view, past_cache=past_cache)
 
     def check(self, chunk: int, into: Buffer) -> Chunk:
         """Unpack and verify the bytes that ``fetch`` read and return them as rows. Raises DataError."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any
@@ -24,6 +25,9 @@ from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, offsets_from, sample_rows
 from streamsvm.store.write.chunking import Chunker, join_chunks, new_chunker
 from streamsvm.types import Chunk, Layout, Statistics, Store
+
+REMOTE_READERS = 3
+"""Threads that read a store in an object store into memory."""
 
 
 class NoBuffer:
@@ -240,12 +244,29 @@ class Resident(_CachedStore):
             self._store.forget(number)
 
     def _read_all(self) -> Chunk:
+        if self._store.layout.remote:
+            return self._read_all_at_once()
         buffers, parts = self._store.buffers(), []
         for number in range(len(self._store.layout.chunks)):
             self._store.expect(number + 1)
             self._store.fetch(number, buffers)
             parts.append(_copy_chunk(self._store.check(number, buffers), self._prepare))
         return join_chunks(parts)
+
+    def _read_all_at_once(self) -> Chunk:
+        """Read with several threads, in whose blocks the plan counts those that are read ahead."""
+        unused = [self._store.buffers() for _ in range(REMOTE_READERS)]
+
+        def read(number: int) -> Chunk:
+            buffers = unused.pop()
+            try:
+                self._store.fetch(number, buffers)
+                return _copy_chunk(self._store.check(number, buffers), self._prepare)
+            finally:
+                unused.append(buffers)
+
+        with ThreadPoolExecutor(REMOTE_READERS, "streamsvm-reader") as threads:
+            return join_chunks(list(threads.map(read, range(len(self._store.layout.chunks)))))
 
 
 def _copy_chunk(chunk: Chunk, prepare: Callable[[Rows], Rows] = lambda X: X) -> Chunk:

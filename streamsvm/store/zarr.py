@@ -76,9 +76,9 @@ def _encode_node(node: JsonObject) -> bytes:
     return json.dumps(node, indent=1).encode()
 
 
-def unit_file_name(directory: Path, spec: ArraySpec) -> tuple[str, str]:
-    """Return the parts of the path of a unit's file before and after the number of the unit."""
-    return f"{directory / spec.name}/c.", ".0" if spec.width else ""
+def unit_file_name(directory: Path | str, spec: ArraySpec) -> tuple[str, str]:
+    """Return the parts of the path or URL of a unit before and after the number of the unit."""
+    return f"{directory}/{spec.name}/c.", ".0" if spec.width else ""
 
 
 @dataclass(slots=True)
@@ -199,22 +199,35 @@ class ZarrBackend:
 
 def open_zarr(root: Path, manifest: Manifest) -> DiskStore:
     """Open a committed Zarr store. Raises DataError."""
-    m = manifest
-    specs = compression.with_small_units(
-        specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, regression=not m.classes), m.packed
-    )
+    return DiskStore(root, manifest, [make_part(root, manifest)], metadata_of(manifest))
+
+
+def make_part(root: Path | str, manifest: Manifest) -> Part:
+    """Return the arrays of a store with the places of their units; ``root``: its folder or the URL of it. Raises DataError."""
+    m, specs = manifest, _specs(manifest)
     items = {name: count_items(name, m.chunks) for name in specs}
     for name, spec in specs.items():
         units = -(-items[name] // spec.unit)
         if len(m.units.get(name, ())) != units or len(m.stored.get(name, range(units))) != units:
             message = f"the manifest of {root} does not have the {units} units of '{name}'"
             raise DataError(message, code="E-META", hint="restore manifest.json, or ingest again")
-    arrays = {name: _array(root, spec, m) for name, spec in specs.items()}
-    metadata = metadata_files(specs, items, m.columns, m.format, m.packed)
-    return DiskStore(root, m, [Part(len(m.chunks), arrays)], metadata)
+    return Part(len(m.chunks), {name: _array(root, spec, m) for name, spec in specs.items()})
 
 
-def _array(root: Path, spec: ArraySpec, manifest: Manifest) -> UnitArray:
+def metadata_of(manifest: Manifest) -> dict[str, bytes]:
+    """Return the contents that the ``zarr.json`` files of a store must have, by their path in it."""
+    m, specs = manifest, _specs(manifest)
+    items = {name: count_items(name, m.chunks) for name in specs}
+    return metadata_files(specs, items, m.columns, m.format, m.packed)
+
+
+def _specs(manifest: Manifest) -> dict[str, ArraySpec]:
+    m = manifest
+    specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, regression=not m.classes)
+    return compression.with_small_units(specs, m.packed)
+
+
+def _array(root: Path | str, spec: ArraySpec, manifest: Manifest) -> UnitArray:
     crcs, sizes = manifest.units[spec.name], manifest.stored.get(spec.name)
     before, after = unit_file_name(root, spec)
     full = spec.unit_bytes

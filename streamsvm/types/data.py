@@ -68,6 +68,8 @@ class Layout:
     share: float = 1.0
     """Rows of the store per row of its column statistics; below 1 for some chunks of a store, whose statistics are those
     of all of its chunks."""
+    remote: bool = False
+    """Whether chunks are read over a network, so that many should be asked for at the same time."""
 
     @property
     def numeric(self) -> bool:
@@ -246,6 +248,10 @@ class StoredFiles(Store, Protocol):
     @property
     def versions(self) -> dict[str, str]:
         """Versions of the programs that wrote the data, by name; empty if they are not known."""
+        ...
+
+    def folder_of_ids(self) -> Path:
+        """Return the folder of this machine with the file of row ids, if the store has one. Raises StorageError."""
         ...
 
     def faults(self) -> Iterator[DataError]:

@@ -85,6 +85,7 @@ OTHER: dict[str, Any] = {
     "groups": 2,
     "memory": 700 << 20,
     "prefetch": 0,
+    "disk_cache": 1 << 20,
     "report": "page.html",
     "dual": "dual.npy",
     "insecure_network": True,

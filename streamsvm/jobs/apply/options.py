@@ -36,6 +36,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         Option(
             "A store, or files like those of the training data, with or without labels; - is standard input.",
             metavar="STORE|SOURCE",
+            urls=True,
         ),
     ]
     out: Annotated[
@@ -96,6 +97,7 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
         Option(
             "A store, or labeled files like those of the training data; - is standard input.",
             metavar="STORE|SOURCE",
+            urls=True,
         ),
     ]
     threshold: Annotated[

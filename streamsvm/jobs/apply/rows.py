@@ -25,7 +25,7 @@ from streamsvm.engine.partition import Group, contiguous_groups
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import WORKING_BYTES
-from streamsvm.input_files import is_folder
+from streamsvm.input_files import find_url, is_folder
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
@@ -45,10 +45,10 @@ from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
-from streamsvm.types import Term, Visit
+from streamsvm.types import Layout, Term, Visit
 
-DEPTH = 1
-"""Blocks read ahead: one is enough to hide the time of reading, and memory is better spent elsewhere."""
+DEPTH, REMOTE_DEPTH = 1, 4
+"""Blocks read ahead, of a disk and of an object store. One is enough to hide the time of a disk; memory is better spent elsewhere."""
 SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at most (measured: 20 to 70 MiB)")
 """Memory of reading files."""
 BATCH_BYTES = 8 * MIB
@@ -188,7 +188,7 @@ class RowBatches:
         retain = layout.bytes_per_pass <= budget.page_cache_bytes(0)
         starts = layout.starts
         visits = (Visit(0, chunk, 0, shuffled=False, last=False) for chunk in cast(Iterator[int], parts))
-        with Stream(self.store, visits, depth=DEPTH, retain=retain) as stream:
+        with Stream(self.store, visits, depth=read_depth(layout), retain=retain) as stream:
             for loaded in stream:
                 truth = self._truth_of(loaded.chunk.codes)
                 X, first = self.offsets.apply(loaded.chunk.X), starts[loaded.visit.chunk]
@@ -262,7 +262,9 @@ def width_error(what: str, width: int, expected: int) -> DataError:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is a store of ours, complete or not, rather than files of rows."""
+    """Return whether a path is a store of ours, complete or not, rather than files of rows. At a URL only stores are read."""
+    if find_url(path) is not None:
+        return True
     return is_folder(path) and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
 
 
@@ -365,18 +367,23 @@ def _store_rows(model: Model, path: Path, memory_limit: int | None) -> RowBatche
     check_names(model.provenance.get("names"), store.facts.get("names"), path)
     if layout.columns > model.columns or (layout.dense and layout.columns != model.columns):
         raise width_error(f"store '{path}'", layout.columns, model.columns)
-    terms = budget.block_terms(layout, DEPTH, store.buffers().nbytes)
+    terms = budget.block_terms(layout, read_depth(layout), store.buffers().nbytes)
     moved = find_moved_offsets(model, store.facts)
     if len(moved.columns):
         terms.append(Term("shifted block", 3 * layout.block_bytes, "a block in float64, and in float32 again"))
     batches = RowBatches(model, list(model.classes), layout.rows, terms, store=store, offsets=moved)
     if ids := store.facts.get("ids"):
-        batches.id_column, batches.id_reader = str(ids.get("column")), partial(IdReader, path)
+        batches.id_column, batches.id_reader = str(ids.get("column")), partial(IdReader, store.folder_of_ids())
     if layout.columns < model.columns:
         batches.notices.append(
             f"{path} has {layout.columns} of the model's {model.columns} columns; the rest count as 0"
         )
     return batches
+
+
+def read_depth(layout: Layout) -> int:
+    """Return the number of chunks that a thread reads ahead."""
+    return REMOTE_DEPTH if layout.remote else DEPTH
 
 
 def find_moved_offsets(model: Model, facts: JsonMapping) -> Offsets:
@@ -437,7 +444,7 @@ def describe_work(job: PredictJob | EvaluateJob, request: FileRequest, directory
         raise UsageError("--on-bad-line skip cannot be combined with --cluster", hint="leave out one of them")
     if job.labels is not None and len(job.data) > 1:
         raise UsageError("--labels of several arrays cannot be combined with --cluster", hint="leave out one of them")
-    data = tuple(str(Path(path).resolve()) for path in job.data)
+    data = tuple(find_url(path) or str(Path(path).resolve()) for path in job.data)
     return ApplyWork(str(Path(job.model).resolve()), data, replace(request, bytes_a_row=0), job, directory)
 
 

@@ -118,7 +118,7 @@ def embed(job: EmbedJob, report: Report = silent, executor: Executor | None = No
         # one BLAS thread: more would compete with reader and writer for cores
         if cluster is not None:
             job = replace(job, memory=budget.memory_limit(cluster.memory_limit(job.memory)), threads=1)
-        store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
+        store = open_store(job.store, memory_limit=budget.memory_limit(job.memory), disk_cache=job.disk_cache or 0)
         scaling = choose_scaling(store, standardize=job.standardize, every=bool(job.standardize_all), bias=0.0)
         request = request_features(job, store, scaling)
         if request is None:

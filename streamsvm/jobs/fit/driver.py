@@ -591,7 +591,9 @@ def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, re
     memory, groups = plan.memory, job.groups
     whole = groups is not None and _groups_are_blocks(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
-    depth = 0 if isinstance(store, MemoryStore) else job.prefetch  # threads that read ahead would only copy arrays
+    depth = job.prefetch if memory.depth is None else memory.depth
+    if isinstance(store, MemoryStore):
+        depth = 0  # threads that read ahead would only copy arrays
     settings = RunSettings(job.seed, depth, *kept, groups=groups, whole_groups=whole)
     executor = local_executor(memory.threads)
     return local_trainer(store, plan.solver, plan.problems, plan.features, settings, report, executor)
@@ -610,6 +612,7 @@ def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupF
         problems,
         plan.features,
         job.seed,
+        depth=1 if plan.memory.depth is None else plan.memory.depth,
         retain=plan.memory.retain,
         whole_groups=_groups_are_blocks(plan, layout, len(groups)),
         state_files=tuple(GroupStateFiles(state_directory, state, len(problems)) for state in solver.row_state),

@@ -9,8 +9,9 @@ from pathlib import Path
 from streamsvm.compute import threading
 from streamsvm.config.units import mib
 from streamsvm.engine.partition import pass_groups
-from streamsvm.input_files import is_folder
+from streamsvm.input_files import find_url, is_folder
 from streamsvm.jobs.calibrate import calibration_terms
+from streamsvm.jobs.common_options import DEFAULT_PREFETCH
 from streamsvm.jobs.embed.plan import NystromRequest, embedding_terms
 from streamsvm.jobs.fit.curves import CurveRequest
 from streamsvm.jobs.fit.enclose import enclosure_terms
@@ -86,17 +87,24 @@ def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], 
     validation = job.validation
     if validation is None:
         return []
-    from streamsvm.jobs.apply.rows import DEPTH
+    from streamsvm.jobs.apply.rows import read_depth
 
     if isinstance(validation, float | int):  # ``layout`` is without the held-out chunks
         seen, rows = layout, int(layout.rows * validation / (1.0 - validation)) + layout.largest_chunk
     else:
-        seen = open_store(validation).layout if is_folder(Path(validation)) else layout
+        seen = open_store(validation).layout if find_url(validation) or is_folder(Path(validation)) else layout
         rows = seen.rows
     readers = min(threads, len(pass_groups(seen)))
     values = sum(len(problem.kind.positives) for problem in problems)
-    blocks, answers = sum(t.nbytes for t in budget.block_terms(seen, DEPTH)), 16 * values * seen.largest_chunk
-    terms = [Term("held-out rows", readers * (blocks + answers), f"{readers} x {DEPTH + 1} blocks, decision values")]
+    blocks, answers = (
+        sum(t.nbytes for t in budget.block_terms(seen, read_depth(seen))),
+        16 * values * seen.largest_chunk,
+    )
+    terms = [
+        Term(
+            "held-out rows", readers * (blocks + answers), f"{readers} x {read_depth(seen) + 1} blocks, decision values"
+        )
+    ]
     measure = choose_measure(job.score, describe_task(problems, layout, job.positive))
     sorting = MEASURES["auc"] if job.threshold is not None else measure  # --threshold sorts all decision values as well
     if per_row := sorting.bytes_per_row(values):
@@ -146,6 +154,9 @@ def fit_to_memory(
         split = None if memory.total <= memory.limit else solver.with_at_once(at_once, job.options)
         if split is not None:
             solver, memory = split, plan_with(1, split)
+    if store.layout.remote and job.prefetch == DEFAULT_PREFETCH and memory.total <= memory.limit:
+        readers = count_readers(job, solver, store.layout, memory.threads)
+        memory = budget.read_further_ahead(memory, store.layout, job.prefetch, store.buffers().nbytes, readers)
     return solver, memory
 
 

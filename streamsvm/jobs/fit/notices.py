@@ -14,6 +14,7 @@ from streamsvm.config.units import mib, percent
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import UncertifiedError, quote
 from streamsvm.features.scaling import Standardized, beyond_scaling
+from streamsvm.input_files import find_url
 from streamsvm.jobs.common_options import CRAMMER_SINGER, SOFTMAX
 from streamsvm.jobs.embed.plan import ON_THE_FLY
 from streamsvm.jobs.fit.options import BY_ALL_ROWS, FitJob
@@ -287,7 +288,7 @@ def _find_ineffective_options(job: FitJob, plan: Plan) -> dict[str, tuple[str, .
     """Return the names of options that this fit does not use, by reason."""
     kernel = plan.kernel
     free_bias = plan.solver.free_bias
-    in_place = foreign_format(Path(job.store)) is not None
+    in_place = find_url(job.store) is None and foreign_format(Path(job.store)) is not None
     idle = {
         "there are no landmarks": plan.request is None and ("sampling", "cutoff", "embedding", "embedding_dtype"),
         "landmarks come from a file": job.landmark_file is not None and ("sampling",),

@@ -189,7 +189,7 @@ class FitJob(
 ):
     """The options of ``streamsvm fit`` on a store. The keys of a job file are the names of these fields and of the fields of the groups."""
 
-    store: Annotated[str, Option("The store to train on.")]
+    store: Annotated[str, Option("The store to train on.", urls=True)]
     model: Annotated[
         str, Option("Path of the model. The folder MODEL.run beside it gets the plan, the events and the certificate.")
     ]
@@ -244,6 +244,7 @@ class FitJob(
             "stopping",
             bounds=Bounds(above=0, below=1),
             metavar="X|STORE",
+            urls=True,
         ),
     ] = None
     patience: Annotated[
@@ -424,7 +425,7 @@ class FitFilesJob(FitJob, FilesOptions):
     def __post_init__(self) -> None:
         """Check the options, including those of the ingest. Raises UsageError."""
         super().__post_init__()
-        self.ingest_job((), Path(self.store), table=True)
+        self.check_ingest_options(self.store)
 
     @property
     def output(self) -> str:

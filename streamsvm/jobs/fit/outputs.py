@@ -22,7 +22,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.input_files import is_file, open_regular
+from streamsvm.input_files import find_url, is_file, open_regular
 from streamsvm.jobs.embed.plan import parameters_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, to_model_rows
@@ -50,6 +50,7 @@ RUN_SETTINGS: tuple[str, ...] = (
     "at_limit",
     "overwrite",
     "prefetch",
+    "disk_cache",
     "strict",
     "threads",
     "report",
@@ -278,8 +279,8 @@ def plain_settings(job: FitJob) -> JsonObject:
 def _digest_input(name: str) -> str:
     """Return the digest of a store or of a file that a fit reads. Raises StorageError and the errors of ``open_store``."""
     path = Path(name)
-    if not is_file(path):
-        return str(open_store(path).digest)
+    if find_url(name) is not None or not is_file(path):
+        return str(open_store(name).digest)
     with open(open_regular(path, follow=True), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -156,6 +156,8 @@ class Plan:
     """The facts about the prediction task on which measures depend."""
     measure: Measure = ERROR
     """The measure for held-out rows, if there are any."""
+    disk_cache: int = 0
+    """Bytes of stores in object stores that may be kept on this machine."""
 
     def __repr__(self) -> str:
         return f"<Plan: {', '.join(f'{name} {text}' for name, text in self.summary().items())}>"
@@ -216,6 +218,9 @@ class Plan:
             "columns": layout.columns,
             "chunks": len(layout.chunks),
             "bytes_per_pass": layout.bytes_per_pass,
+            **(
+                {"bytes_kept": min(self.disk_cache, layout.bytes_per_pass)} if layout.remote and self.disk_cache else {}
+            ),
             "problems": len(self.problems),
             "together": self.problems[0].kind.classes,
             "C": [p.C for p in self.problems],
@@ -380,6 +385,7 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
     return Plan(
         problems, names, solver_name, solver, why, features, memory, layout, job.tolerance, remedy, request, curves, embedding,
         writes_dual=job.dual is not None, enclosure=job.certify, predicts=predicts, measure=measure,
+        disk_cache=job.disk_cache or 0,
     )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from streamsvm.engine.loop import FitLoop
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.engine.store_reference import OpenedStore, StoreReference, reference_to
 from streamsvm.errors import UsageError
-from streamsvm.input_files import is_folder, is_there
+from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, open_rows
 from streamsvm.jobs.calibrate import ChosenThreshold, choose_threshold, loss_probabilities
 from streamsvm.jobs.embed.plan import wants_landmarks
@@ -53,7 +53,13 @@ from streamsvm.types import Certificate, LinearSolution, Report, Stop, Store, St
 def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     """Return the store to train on, and its held-out part or None. Raises UsageError and the errors of ``open_store``."""
     limit = budget.memory_limit(job.memory)
-    store = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key, memory_limit=limit)
+    store = open_store(
+        job.store,
+        features_key=job.features_key,
+        labels_key=job.labels_key,
+        memory_limit=limit,
+        disk_cache=job.disk_cache or 0,
+    )
     if job.validation is None and job.patience is not None:
         raise UsageError("--patience waits for scores on held-out rows", hint="give --validation too")
     if job.validation is None and job.score is not None:
@@ -286,8 +292,8 @@ def open_validation_rows(job: FitJob, plan: Plan) -> RowBatches:
 
     Raises MissingError, UsageError, DataError.
     """
-    path = Path(str(job.validation))
-    if is_there(path) and not (is_folder(path) and foreign_format(path) is None):
+    path = find_url(job.validation) or Path(str(job.validation))
+    if isinstance(path, Path) and is_there(path) and not (is_folder(path) and foreign_format(path) is None):
         raise UsageError(
             f"--validation {path} is not a store", hint="ingest it with the same options as the training store"
         )

@@ -10,7 +10,7 @@ from typing import Annotated, TypeVar
 from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import StreamSVMError, UsageError, quote
-from streamsvm.input_files import is_there
+from streamsvm.input_files import find_url, is_there
 from streamsvm.jobs.common_options import (
     CHUNK,
     CHUNK_BYTES,
@@ -123,6 +123,7 @@ STORE_OR_FILES = Option(
     "Training data: a store, or a file of rows (CSV, Parquet, Arrow, JSON lines, svmlight, npy), a directory of such files or "
     "a pattern. Files are ingested first.",
     metavar="STORE|FILE",
+    urls=True,
 )
 MISSING_IN_FILES = replace(MISSING, default="indicator in tables, error in other files")
 LOSS_OF_TARGET = replace(LOSS, default="squared_hinge; logistic with --curves; squared for regression")
@@ -159,6 +160,10 @@ class FilesOptions(RowsOptions):
     missing: Annotated[str | None, MISSING_IN_FILES] = None  # type: ignore[assignment]
     missing_label: Annotated[str, replace(MISSING_LABEL, default="skip")] = SKIP
     on_bad_line: Annotated[str | None, BAD_LINES_OF_FILES] = None  # type: ignore[assignment]
+
+    def check_ingest_options(self, name: str) -> None:
+        """Raise UsageError for options that an ingest does not allow. ``name``: the training data."""
+        self.ingest_job((), Path("rows.zarr" if find_url(name) else name), table=True)
 
     def ingest_job(
         self,
@@ -250,6 +255,8 @@ def are_files(name: str, more: Sequence[str]) -> bool:
     path = Path(name)
     if more or name == STANDARD_INPUT:
         return True
+    if find_url(name) is not None:
+        return False
     if not is_there(path):
         return bool(WILDCARDS & set(name))
     return not is_store(path) and foreign_format(path) is None

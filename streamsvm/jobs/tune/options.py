@@ -80,7 +80,7 @@ class TuneJob(
     fields.
     """
 
-    store: Annotated[str, Option("The store with the rows, which are divided into folds.")]
+    store: Annotated[str, Option("The store with the rows, which are divided into folds.", urls=True)]
     out: Annotated[str, Option("A directory for the tables and the heat map.")]
     _: KW_ONLY
     # None if not given, because C and nu exclude each other
@@ -193,7 +193,7 @@ class TuneFilesJob(TuneJob, FilesOptions):
     def __post_init__(self) -> None:
         """Check the options, including those of the ingest. Raises UsageError."""
         super().__post_init__()
-        self.ingest_job((), Path(self.store), table=True)
+        self.check_ingest_options(self.store)
 
     @property
     def output(self) -> str:

@@ -24,6 +24,7 @@ MAY_DIFFER_ON_RESUME = (
     "time_limit",
     "threads",
     "prefetch",
+    "disk_cache",
     "overwrite",
     "cluster",
     "insecure_network",

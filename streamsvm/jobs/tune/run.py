@@ -41,6 +41,7 @@ from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import BudgetError, DataError, UsageError
 from streamsvm.features.expansion import Expansion, expansion_bytes
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.input_files import find_url
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs import folds as folding
 from streamsvm.jobs.calibrate import loss_probabilities
@@ -512,7 +513,7 @@ def check_both_kinds(job: TuneJob, layout: Layout) -> None:
 
 def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: TuneFilesJob | None) -> TuneResult:
     began, out = time.perf_counter(), output_path(job.out)
-    store = open_store(job.store, memory_limit=budget.memory_limit(job.memory))
+    store = open_store(job.store, memory_limit=budget.memory_limit(job.memory), disk_cache=job.disk_cache or 0)
     folding.check_rows(store.layout, job.folds)  # before the folder is made
     original, job = job, choose_search_sampling(job, store)
     sampled_uniformly = original.sampling != job.sampling == UNIFORM and not job.one_class
@@ -642,7 +643,9 @@ def _take_share(store: Store, share: float, job: TuneJob) -> Store:
 
 def _score_on_cluster(job: TuneJob, cells: list[Cell], needs: int, executor: Executor) -> Iterator[list[Score]]:
     """Yield the scores of the cells in order; each cell is one task on the cluster."""
-    job_on_workers = replace(job, store=str(Path(job.store).resolve()), out=str(Path(job.out).resolve()))
+    job_on_workers = replace(
+        job, store=find_url(job.store) or str(Path(job.store).resolve()), out=str(Path(job.out).resolve())
+    )
     shared = (executor.share(job_on_workers), executor.share(time.time() + job.time_limit))
     yield from executor.map(Task("tune", score_cell_on_worker, needs), cells, shared)
 

@@ -132,6 +132,10 @@ class ForeignStore(DisplayedStore):
         """Return the column statistics over all rows; the first call reads them. Raises DataError, StorageError."""
         return self._moments.result(self.layout.columns, not self.layout.dense)
 
+    def folder_of_ids(self) -> Path:
+        """Return the folder of the file of row ids, which only stores of streamsvm have."""
+        return self.root
+
     def faults(self) -> Iterator[DataError]:
         """Yield nothing: only the chunks can be checked."""
         return iter(())

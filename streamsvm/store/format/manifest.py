@@ -173,7 +173,7 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
         )
     try:
         if memory_limit is not None:
-            _check_memory(root / FILE, memory_limit)
+            check_memory(root / FILE, (root / FILE).stat().st_size, memory_limit)
         raw = read_whole(root / FILE, MAX_MANIFEST_BYTES)
     except FileNotFoundError as error:
         if not _looks_unfinished(root):
@@ -188,14 +188,14 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
         raise StorageError(
             f"reading the manifest of {root} failed: {error.strerror}", hint="check the disk and its permissions"
         ) from error
-    return _parse(raw, root)
+    return parse(raw, root)
 
 
-def _check_memory(path: Path, limit: int) -> None:
-    size = path.stat().st_size
+def check_memory(where: Path | str, size: int, limit: int) -> None:
+    """Raise BudgetError if a manifest of ``size`` bytes cannot be read within ``limit`` bytes of memory."""
     needed = MEMORY_PER_FILE_BYTE * size
     if MAX_UNCHECKED_BYTES < size <= MAX_MANIFEST_BYTES and limit < needed:  # read_whole refuses a larger file
-        message = f"{path} has {size_text(size)}: about {mib(needed, up=True)} of memory are needed to read it"
+        message = f"{where} has {size_text(size)}: about {mib(needed, up=True)} of memory are needed to read it"
         hint = "give more with --memory, or ingest with larger chunks: --chunk"
         raise BudgetError(f"{message}, and the limit is {mib(limit)}", hint=hint)
 
@@ -206,7 +206,8 @@ def _looks_unfinished(root: Path) -> bool:
     return not any(root.iterdir()) or any((root / name).exists() for name in names) or any(root.glob("part-*.h5"))
 
 
-def _parse(raw: bytes, root: Path) -> Manifest:
+def parse(raw: bytes, root: Path | str) -> Manifest:
+    """Return the manifest in the content of its file; ``root``: the store in messages. Raises DataError E-META, E-VERSION."""
     hint = "restore manifest.json, or ingest again"
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
@@ -254,7 +255,7 @@ def _has_valid_index(file: PartFile) -> bool:
     return file.chunks >= 1 and end <= file.nbytes
 
 
-def _check_version(body: bytes, root: Path) -> None:
+def _check_version(body: bytes, root: Path | str) -> None:
     version = msgspec.json.decode(body, type=_Versioned).format
     if version != FORMAT:
         which = "a newer" if isinstance(version, int) and version > FORMAT else "another"

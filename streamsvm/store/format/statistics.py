@@ -115,13 +115,18 @@ def write(root: Path, statistics: Statistics) -> str:
     return hashlib.sha256(raw).hexdigest()
 
 
+def file_bytes(columns: int) -> int:
+    """Return the most bytes that the file of statistics can have."""
+    return STATISTICS_HEADER + 4 * 8 * columns
+
+
 def read(root: Path, sha256: str, columns: int) -> Statistics:
     """Read and verify the file of four float64 per column. Raises DataError E-CRC, E-FILE, E-LIMIT, E-META."""
     from safetensors.numpy import load
 
     path = root / FILE
     try:
-        raw = read_whole(path, STATISTICS_HEADER + 4 * 8 * columns)
+        raw = read_whole(path, file_bytes(columns))
     except OSError:
         raw = b""
     if hashlib.sha256(raw).hexdigest() != sha256:

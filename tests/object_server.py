@@ -1,0 +1,213 @@
+"""A server of objects on the loopback that speaks the few verbs of S3 which are needed here, with faults drawn from a seed.
+
+It checks no signature: what a real service does about credentials is not tested with it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import struct
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from socket import SO_LINGER, SOL_SOCKET
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+ACCESS_KEY, SECRET = "an-access-key", "the-secret-that-nobody-sees"
+BUSY = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
+LEAST_FAULTY = 200
+"""Bodies with fewer bytes are neither cut nor changed."""
+
+
+class ObjectServer(ThreadingHTTPServer):
+    """Objects in memory by '/bucket/key'. ``faults``: the probability of each fault of a GET, by its name: busy (503), reset, cut,
+    flip (one bit), hang (``hang_seconds``).
+    """
+
+    daemon_threads = True
+    request_queue_size = 128
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.objects: dict[str, bytes] = {}
+        self.faults: Mapping[str, float] = {}
+        self.hang_seconds = 3.0
+        self.denied = False
+        """Whether every request is refused with 403."""
+        self.requests: Counter[str] = Counter()
+        """The number of requests by verb, of faults by name, and of bytes of bodies as 'bytes'."""
+        self.keys: list[str] = []
+        """The keys that were read, in order."""
+        self.lock = threading.Lock()
+        self.random = random.Random(0)
+
+    @property
+    def url(self) -> str:
+        """The address of the server."""
+        return f"http://127.0.0.1:{self.server_address[1]}"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables by which clients of S3 find this server."""
+        return {
+            "AWS_ENDPOINT_URL": self.url,
+            "AWS_ACCESS_KEY_ID": ACCESS_KEY,
+            "AWS_SECRET_ACCESS_KEY": SECRET,
+            "AWS_REGION": "us-east-1",
+        }
+
+    def put_folder(self, folder: Path, prefix: str) -> None:
+        """Put the files of a folder below '/bucket/key'."""
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.objects[f"{prefix}/{path.relative_to(folder)}"] = path.read_bytes()
+
+    def draw_fault(self) -> str:
+        """Return the name of a fault, or '' for none."""
+        with self.lock:
+            draw = self.random.random()
+            for name, probability in self.faults.items():
+                if draw < probability:
+                    self.requests[name] += 1
+                    return name
+                draw -= probability
+        return ""
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of connections that a client has closed."""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: ObjectServer
+
+    def log_message(self, *words: object) -> None:
+        """Write no log."""
+
+    def do_GET(self) -> None:
+        self._answer()
+
+    def do_HEAD(self) -> None:
+        self._answer()
+
+    def do_PUT(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        key = self._count("PUT")
+        if self.server.denied:
+            return self._send(403, b"<Error><Code>AccessDenied</Code></Error>")
+        with self.server.lock:
+            if self.headers.get("If-None-Match") == "*" and key in self.server.objects:
+                return self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            self.server.objects[key] = body
+        return self._send(200, b"", {"ETag": _tag(body)})
+
+    def do_DELETE(self) -> None:
+        self.server.objects.pop(self._count("DELETE"), None)
+        self._send(204, b"")
+
+    def _count(self, verb: str) -> str:
+        key = unquote(urlsplit(self.path).path)
+        with self.server.lock:
+            self.server.requests[verb] += 1
+            if verb == "GET":
+                self.server.keys.append(key)
+        return key
+
+    def _answer(self) -> None:  # noqa: PLR0911 (an answer a line)
+        query = parse_qs(urlsplit(self.path).query)
+        key = self._count(self.command)
+        if self.server.denied:
+            return self._send(403, b"<Error><Code>AccessDenied</Code></Error>")
+        fault = self.server.draw_fault() if self.command == "GET" else ""
+        if fault == "busy":
+            return self._send(503, BUSY)
+        if fault == "reset":
+            return self._drop()
+        if fault == "hang":
+            time.sleep(self.server.hang_seconds)
+            return self._drop()
+        if "list-type" in query:
+            return self._send(200, self._list(key, query.get("prefix", [""])[0]))
+        body = self.server.objects.get(key)
+        if body is None:
+            return self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
+        if self.headers.get("If-Match", _tag(body)) != _tag(body):
+            return self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+        return self._send_object(body, fault)
+
+    def _send_object(self, body: bytes, fault: str) -> None:
+        status, head = (
+            200,
+            {"ETag": _tag(body), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"},
+        )
+        if wanted := self.headers.get("Range"):
+            first, _, last = wanted.removeprefix("bytes=").partition("-")
+            start = int(first) if first else max(0, len(body) - int(last))
+            stop = min(len(body), int(last) + 1) if first and last else len(body)
+            head["Content-Range"] = f"bytes {start}-{stop - 1}/{len(body)}"
+            status, body = 206, body[start:stop]
+        cut = None
+        if len(body) >= LEAST_FAULTY and fault in {"cut", "flip"}:
+            place = self.server.random.randrange(len(body))
+            if fault == "flip":
+                changed = bytearray(body)
+                changed[place] ^= 1 << self.server.random.randrange(8)
+                body = bytes(changed)
+            else:
+                cut = place
+        self._send(status, body, head, cut)
+
+    def _list(self, bucket: str, prefix: str) -> bytes:
+        start = f"{bucket.rstrip('/')}/"
+        found = sorted(
+            (k.removeprefix(start), v) for k, v in self.server.objects.items() if k.startswith(start + prefix)
+        )
+        entries = "".join(
+            f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+            f"<ETag>{_tag(body)}</ETag><Size>{len(body)}</Size></Contents>"
+            for key, body in found
+        )
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()
+
+    def _send(self, status: int, body: bytes, head: Mapping[str, str] = {}, cut: int | None = None) -> None:
+        self.send_response(status)
+        for name, value in head.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body[:cut])
+            self.server.requests["bytes"] += len(body[:cut])
+        if cut is not None:
+            self._drop()
+
+    def _drop(self) -> None:
+        """Close the connection with a reset."""
+        self.connection.setsockopt(SOL_SOCKET, SO_LINGER, struct.pack("ii", 1, 0))
+        self.close_connection = True
+
+
+@lru_cache(maxsize=256)
+def _tag(body: bytes) -> str:
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+@contextmanager
+def serve_objects() -> Iterator[ObjectServer]:
+    """Run a server in threads of this process."""
+    server = ObjectServer()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
