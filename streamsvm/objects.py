@@ -176,10 +176,10 @@ def list_objects(url: str) -> list[Listed]:
     root, _ = split_url(url)
 
     def list_all(store: ObjectStore, key: str) -> list[Listed]:
-        pages = obstore.list(store, key or None)
+        pages = obstore.list(store, key.rstrip("/") or None)
         return [Listed(f"{root}/{one['path']}", one["size"], one["e_tag"]) for page in pages for one in page]
 
-    return sorted(_repeat(url, list_all))
+    return sorted(_repeat(url, list_all, needs_key=False))
 
 
 _retried = 0
@@ -205,14 +205,18 @@ _lock = threading.Lock()
 
 
 def _repeat(
-    url: str, request: Callable[[ObjectStore, str], _Result], progress: Callable[[], int] = lambda: 0
+    url: str,
+    request: Callable[[ObjectStore, str], _Result],
+    progress: Callable[[], int] = lambda: 0,
+    *,
+    needs_key: bool = True,
 ) -> _Result:
     """Return the result of a request, which is given a client and the key of the object; repeat it after faults that pass.
 
-    ``progress``: the number of bytes that have arrived. Raises the error of the request in words of this package.
+    ``progress``: the number of bytes that have arrived. ``needs_key``: whether the URL must name more than a bucket. Raises the error of the request in words of this package.
     """
     root, key = split_url(url)
-    if not key:
+    if needs_key and not key:
         raise UsageError(f"{url} names no object", hint=f"write a name after it: {root}/train.zarr")
     fruitless = 0
     while True:

@@ -17,7 +17,6 @@ from streamsvm.sklearn import StreamRows, StreamSVC
 
 COMMANDS = (
     "synth susy URL",
-    "ingest URL s.zarr",
     "ingest a.csv URL",
     "ingest a.csv s.zarr --test-store URL",
     "ingest a.csv s.zarr --schema URL",
@@ -34,6 +33,7 @@ COMMANDS = (
     "run URL",
 )
 STORE_COMMANDS = (
+    "ingest URL s.zarr",
     "embed URL e.zarr",
     "fit URL m.ssvm",
     "fit s.zarr m.ssvm --validation URL",
@@ -44,7 +44,7 @@ STORE_COMMANDS = (
     "info URL",
     "verify URL",
 )
-"""Commands that read a store at a URL."""
+"""Commands that read a store or files of rows at a URL."""
 OTHER_URLS = ("hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y", "hdfs://x/y.zarr")
 URLS = ("s3://bucket/x.zarr", "s3:/bucket/x.zarr", "hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y")
 
@@ -90,9 +90,7 @@ def test_url_job_files_refuse_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 PROGRAMS: dict[str, Callable[[Any], object]] = {
     "load_model": sv.load_model,
-    "ingest": lambda url: sv.ingest(url, "s.zarr"),
     "ingest of rows": lambda url: sv.ingest(np.eye(4), url, y=[0, 1, 0, 1]),
-    "several sources": lambda url: sv.ingest([url, url], "s.zarr"),
     "fit of rows": lambda url: sv.fit(np.eye(4), url, y=[0, 1, 0, 1]),
     "evaluate": lambda url: sv.evaluate(url, "a.csv"),
     "estimator": lambda url: StreamSVC().fit(url),

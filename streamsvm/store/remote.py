@@ -62,7 +62,7 @@ def _read_manifest(url: str, memory_limit: int | None) -> tuple[Manifest, str]:
         try:
             raw = read_object(where, manifests.MAX_MANIFEST_BYTES, check)
         except MissingError as error:
-            hint = "name the folder of a store; rows in an object store are copied to this machine and ingested first"
+            hint = "name the folder of a store; files of rows are ingested first: streamsvm ingest URL STORE"
             raise MissingError(f"there is no store at {url}", hint=hint) from error
         try:
             return manifests.parse(raw, url), hashlib.sha256(raw).hexdigest()[:32]

@@ -270,7 +270,12 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
 
     sources: Annotated[
         tuple[Path, ...],
-        Option("Files of one format, directories of them, or patterns; - is standard input.", metavar="SOURCE"),
+        Option(
+            "Files of one format, directories of them, or patterns; - is standard input. URLs of object stores: CSV, JSON lines, svmlight "
+            "and Parquet.",
+            metavar="SOURCE",
+            urls=True,
+        ),
     ]
     store: Annotated[Path, Option("Path of the store.")]
     positive: Annotated[
@@ -319,6 +324,9 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
         """Check the options. Raises UsageError."""
         super().__post_init__()
         self._check_split()
+        if self.cluster is not None and any(find_url(source) for source in self.sources):
+            hint = "ingest without --cluster; the store can then be fitted on a cluster"
+            raise UsageError("workers of a cluster do not read files of rows in an object store", hint=hint)
 
     def _check_split(self) -> None:
         """Raise UsageError for options for held-out rows that exclude each other, or without the options that they

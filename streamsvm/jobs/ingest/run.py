@@ -31,6 +31,7 @@ from streamsvm.engine.executor import Executor
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, InterruptedRun, StorageError, UsageError, quote
+from streamsvm.input_files import find_url
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.ingest.distributed import DistributedSource, parts_beside, parts_path, source_for
 from streamsvm.jobs.ingest.hold_out import HoldOut, check_split
@@ -65,6 +66,7 @@ from streamsvm.store.sources.hdf5_zarr import size_of
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.store.sources.remote_files import file_facts
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, schema_from
 from streamsvm.store.sources.source import BaseSource
 from streamsvm.store.write.resume import (
@@ -517,9 +519,10 @@ def settings_of(job: IngestJob) -> JsonObject:
     settings["sources"] = [
         [path.name, status.st_size, status.st_mtime_ns]
         for path in job.sources
-        if path.exists()
+        if find_url(path) is None and path.exists()
         for status in [path.stat()]
     ]
+    settings["sources"] += [[url, *file_facts(url)] for path in job.sources if (url := find_url(path)) is not None]
     return settings
 
 

@@ -50,8 +50,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamsvm.errors import DataError, StreamSVMError, UsageError
+from streamsvm.input_files import find_url
 from streamsvm.registry import Registry
 from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
+from streamsvm.store.sources.remote_files import file_size
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, width_bytes
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, Source, SourceFile
 
@@ -117,10 +119,10 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
     """
     import pyarrow as pa
 
-    files = [path for path in map(Path, paths) if path.is_file()]
+    files = [path for path in map(Path, paths) if find_url(path) is not None or path.is_file()]
     if not files:
         return NO_TABLE
-    samples = {files[0], max(files, key=lambda path: path.stat().st_size)}
+    samples = {files[0], max(files, key=file_size)}
     try:
         return max((_table_width(path, options) for path in samples), key=lambda width: width.nbytes)
     except (StreamSVMError, OSError, ValueError, pa.ArrowException):

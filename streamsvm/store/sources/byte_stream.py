@@ -25,7 +25,8 @@ import numpy as np
 
 from streamsvm.durable import PARTIAL, scratch_beside, write_stream
 from streamsvm.errors import DataError, MissingError, StorageError, UsageError, quote
-from streamsvm.input_files import open_regular
+from streamsvm.input_files import find_url
+from streamsvm.store.sources.remote_files import file_size, open_stream
 
 PIECE = 1 << 18
 """Bytes read from disk at a time, and the most bytes that one step of decompression returns."""
@@ -131,14 +132,14 @@ class Input:
     def __init__(self, path: Path, charset: str | None = None) -> None:
         """``charset``: the encoding of text that is not UTF-8; ``read`` returns it as UTF-8."""
         self.path = path
-        self.name = str(path)
+        self.name = source_name(str(path))
         self.position = 0
         """Bytes of content returned so far."""
         self.closed = False
         self._decoder = None if charset is None else codecs.getincrementaldecoder(charset)()
         self._hash = hashlib.sha256()
         self._raw = _open_raw(path)
-        self.size = path.stat().st_size
+        self.size = file_size(path)
         head = self._pull(PIECE)
         self.compression = compression_of(head)
         self._new_decompressor = FORMATS[self.compression][1] if self.compression else None
@@ -283,7 +284,7 @@ class Input:
 
 def _open_raw(path: Path) -> Any:
     try:
-        return open(open_regular(path, follow=True), "rb", buffering=0)
+        return open_stream(path)
     except FileNotFoundError as error:
         raise MissingError(f"{path} does not exist", hint="check the name and the directory") from error
     except OSError as error:
@@ -313,7 +314,9 @@ COPY_BYTES = 1 << 20
 
 
 def source_name(name: str) -> str:
-    """Return the recorded name of a source: 'standard input' for the copy of standard input, else the path."""
+    """Return the recorded name of a source: 'standard input' for the copy of standard input, else the path or URL."""
+    if (url := find_url(name)) is not None:
+        return url
     path = Path(name)
     return "standard input" if path.name == STANDARD_INPUT_FILE and path.parent.name.endswith(PARTIAL) else name
 

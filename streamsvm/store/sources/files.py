@@ -18,10 +18,11 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from streamsvm.errors import DataError, MissingError, UsageError, quote
-from streamsvm.input_files import is_folder, is_there, what_is
-from streamsvm.store.foreign import foreign_format
+from streamsvm.input_files import find_url, is_folder, is_there, what_is
+from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding
+from streamsvm.store.sources.remote_files import list_url
 
 HEAD = 1 << 16
 """The number of bytes from which the format of a file is detected."""
@@ -75,13 +76,16 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
     for path in map(Path, paths):
         if str(path) == STANDARD_INPUT:
             files.append(path)
+        elif (url := find_url(path)) is not None:
+            files += map(Path, list_url(url))
         elif is_there(path):
             files += _list_directory(path) if is_folder(path) else [_check_regular(path)]
         elif WILDCARDS & set(str(path)):
             files += _match_pattern(str(path))
         else:
             raise MissingError(f"{path} does not exist", hint="name the files to read")
-    for file in {file.parent: file for file in reversed(files) if str(file) != STANDARD_INPUT}.values():
+    local = [file for file in files if str(file) != STANDARD_INPUT and find_url(file) is None]
+    for file in {file.parent: file for file in reversed(local)}.values():
         refuse_lake(file)
     return tuple(files)
 
@@ -171,11 +175,19 @@ def _head(path: Path) -> bytes:
 
 def _format_by(head: bytes, path: Path) -> str | None:
     name = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
+    if name in {"npy", "npz"} and (url := find_url(path)) is not None:
+        raise DataError(f"{url} is a numpy array", code="E-FORMAT", hint="copy it to this machine and ingest it there")
     if name is not None:
         return name
     from streamsvm.store.sources.npy import is_idx
 
-    return "idx" if is_idx(head) else foreign_format(path)
+    if is_idx(head):
+        return "idx"
+    if (url := find_url(path)) is None:
+        return foreign_format(path)
+    if head.startswith(HDF5_MAGIC):
+        raise DataError(f"{url} is an HDF5 file", code="E-FORMAT", hint="copy it to this machine and ingest it there")
+    return None
 
 
 def _format_of(path: Path) -> str:

@@ -15,12 +15,14 @@ import numpy as np
 
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, DataError, quote
+from streamsvm.input_files import find_url
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Features, Foreign, Keys
 from streamsvm.store.format.labels import as_labels
 from streamsvm.store.sources.byte_stream import digest_of
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.read_ahead import BackgroundDigest
+from streamsvm.store.sources.remote_files import file_size
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
 from streamsvm.types import Batch
 
@@ -127,7 +129,9 @@ def _labels(foreign: Foreign, start: int, stop: int) -> Array:
 
 
 def size_of(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a directory."""
+    """Return the bytes of a file or object, or of all files in a directory."""
+    if find_url(path) is not None:
+        return file_size(path)
     return path.stat().st_size if path.is_file() else sum(os.stat(file).st_size for file in files_below(path))
 
 

@@ -18,9 +18,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
-from streamsvm.input_files import open_regular
+from streamsvm.input_files import find_url
+from streamsvm.store.sources.byte_stream import source_name
 from streamsvm.store.sources.cell_parsing import as_stored, storage_type
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.remote_files import file_size, open_ranges, open_stream
 from streamsvm.store.sources.schema import TableWidth, check_width, shell_word, width_bytes
 from streamsvm.store.sources.schema_inference import column_kinds_in_options, columns_named_in_options
 from streamsvm.store.sources.source import SourceFile
@@ -36,8 +38,9 @@ FOOTER_FACTOR = 13
 """Bytes in memory per byte of a footer (measured: 12)."""
 COLUMN_BYTES = 8 << 10
 """Bytes per column that is being read, without its buffer and its pages (measured: 7 KiB)."""
-BUFFER = 16 << 10
-"""Bytes of the buffer of a column; with a buffer, pyarrow reads page by page instead of a whole column chunk."""
+BUFFER, REMOTE_BUFFER = 16 << 10, 1 << 20
+"""Bytes of the buffer of a column; with a buffer, pyarrow reads page by page instead of a whole column chunk. Each
+filling of the buffer of an object is a request."""
 PAGE = 1 << 20
 """The usual bytes of a page; the footer does not tell them."""
 PLAIN_PAGES = 1.25
@@ -82,7 +85,7 @@ class ParquetSource(TableSource):
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:
         metadata = self._metadata(path)
-        groups, nbytes = row_groups(metadata), FOOTER_FACTOR * metadata.serialized_size
+        groups, nbytes = row_groups(metadata, buffer_of(path)), FOOTER_FACTOR * metadata.serialized_size
         needed = nbytes + groups.bytes_to_read(groups.columns)
         if self._largest is None or needed > self._largest[1] + self._largest[2].bytes_to_read(groups.columns):
             self._largest = path, nbytes, groups
@@ -94,10 +97,10 @@ class ParquetSource(TableSource):
         path, footer, groups = self._largest
         reading = footer + groups.bytes_to_read(len(types)) + ENCODING_BYTES
         where = f" in row groups of up to {max(groups.rows, default=0)} rows"
-        check_width(str(path), types, self._options.memory_limit, reading, where)
+        check_width(source_name(str(path)), types, self._options.memory_limit, reading, where)
 
     def _columns_sampled_together(self, path: Path) -> int:
-        groups, columns = row_groups(self._metadata(path)), GROUP
+        groups, columns = row_groups(self._metadata(path), buffer_of(path)), GROUP
         while columns > 1 and groups.bytes_to_read(columns) > SAMPLE_BYTES:
             columns //= 2
         return columns
@@ -105,7 +108,7 @@ class ParquetSource(TableSource):
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         metadata = self._metadata(path)
         with _explain_errors(path), _open_file(path, metadata) as opened:
-            for batch in read(opened, rows, columns):
+            for batch in read(opened, rows, columns, buffer_of(path)):
                 yield as_stored(batch)
                 file.read = int(file.size * file.position / metadata.num_rows)
 
@@ -115,7 +118,7 @@ class ParquetSource(TableSource):
             self._footer = None  # freed before the next one is read
             _check_footer(path, self._options.memory_limit)
             with _explain_errors(path):
-                self._footer = path, pq.read_metadata(path)
+                self._footer = path, pq.read_metadata(open_ranges(path))
         return self._footer[1]
 
 
@@ -123,19 +126,19 @@ def table_width(path: Path) -> TableWidth:
     """Return the number of columns of a file and the memory that reading it takes, by its footer."""
     footer = _footer_bytes(path)
     if footer > LARGEST_FOOTER:
-        return TableWidth(str(path), 0, footer)
-    metadata = pq.read_metadata(path)
+        return TableWidth(source_name(str(path)), 0, footer)
+    metadata = pq.read_metadata(open_ranges(path))
     names = metadata.schema.to_arrow_schema().names
-    reading = row_groups(metadata).bytes_to_read(len(names)) + ENCODING_BYTES
-    return TableWidth(str(path), len(names), footer + reading + width_bytes(names))
+    reading = row_groups(metadata, buffer_of(path)).bytes_to_read(len(names)) + ENCODING_BYTES
+    return TableWidth(source_name(str(path)), len(names), footer + reading + width_bytes(names))
 
 
 def _open_file(path: Path, metadata: Any) -> Any:
     return pq.ParquetFile(
-        path,
+        open_ranges(path),
         metadata=metadata,
         read_dictionary=find_dictionary_columns(metadata),
-        buffer_size=BUFFER,
+        buffer_size=buffer_of(path),
         pre_buffer=False,
         page_checksum_verification=True,
     )
@@ -145,7 +148,7 @@ def _check_footer(path: Path, memory_limit: int | None) -> None:
     """Raise BudgetError if the footer, which describes each column of each row group, does not fit in memory."""
     needed = _footer_bytes(path)
     if memory_limit is not None and needed > memory_limit:
-        size = f"the footer of {path} has {needed // FOOTER_FACTOR} bytes"
+        size = f"the footer of {source_name(str(path))} has {needed // FOOTER_FACTOR} bytes"
         message = f"{size}: about {needed >> 20}MiB are needed to know its columns and row groups"
         hint = f"write it with larger row groups, or give {(needed - memory_limit >> 20) + 1}MiB more with --memory"
         raise BudgetError(f"{message}, {memory_limit >> 20}MiB are left", hint=hint)
@@ -153,10 +156,16 @@ def _check_footer(path: Path, memory_limit: int | None) -> None:
 
 def _footer_bytes(path: Path) -> int:
     """Return the bytes that the footer of a file takes in memory."""
-    with open(open_regular(path, follow=True), "rb") as file:
-        file.seek(-min(8, path.stat().st_size), os.SEEK_END)
+    file_bytes = file_size(path)
+    with open_stream(path) as file:
+        file.seek(-min(8, file_bytes), os.SEEK_END)
         size = int.from_bytes(file.read(4), "little")
-    return FOOTER_FACTOR * min(size, path.stat().st_size)
+    return FOOTER_FACTOR * min(size, file_bytes)
+
+
+def buffer_of(path: Path) -> int:
+    """Return the bytes of the buffer of a column."""
+    return BUFFER if find_url(path) is None else REMOTE_BUFFER
 
 
 @contextmanager
@@ -167,19 +176,23 @@ def _explain_errors(path: Path) -> Iterator[None]:
     except pa.ArrowInvalid as error:
         cut = "magic bytes" in str(error) or "footer" in str(error).lower()
         raise DataError(
-            f"{path} is not a complete Parquet file: {quote(str(error), 160)}",
+            f"{source_name(str(path))} is not a complete Parquet file: {quote(str(error), 160)}",
             code="E-TRUNCATED" if cut else "E-PARSE",
             hint="get the file again",
         ) from error
     except (OSError, pa.ArrowException) as error:
         if "crc" in str(error).lower() or "checksum" in str(error).lower():
-            raise DataError(f"a page of {path} is corrupt: {quote(str(error), 160)}", code="E-CRC") from error
-        raise StorageError(f"reading {path} failed: {quote(str(error), 160)}", hint="check the file") from error
+            raise DataError(
+                f"a page of {source_name(str(path))} is corrupt: {quote(str(error), 160)}", code="E-CRC"
+            ) from error
+        raise StorageError(
+            f"reading {source_name(str(path))} failed: {quote(str(error), 160)}", hint="check the file"
+        ) from error
 
 
-def read(opened: Any, rows: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """Yield some columns of an open file in batches of at most ``rows`` rows."""
-    groups = row_groups(opened.metadata)
+def read(opened: Any, rows: int, columns: Sequence[str], buffer: int = BUFFER) -> Iterator[pa.RecordBatch]:
+    """Yield some columns of an open file in batches of at most ``rows`` rows. ``buffer``: bytes of the buffer of a column."""
+    groups = row_groups(opened.metadata, buffer)
     if groups.sequential_bytes(len(columns)) <= groups.whole_bytes(len(columns)):
         yield from opened.iter_batches(rows, columns=list(columns), use_threads=False)
         return
@@ -206,11 +219,13 @@ class RowGroups(NamedTuple):
     """The uncompressed bytes of the pages of each row group."""
     pages: float = NUMBER_PAGES
     """The most pages in memory per column that is read, as the mean over the columns."""
+    buffer: int = BUFFER
+    """Bytes of the buffer of a column."""
 
     def sequential_bytes(self, columns: int) -> int:
         """Return the most bytes that reading ``columns`` columns sequentially takes, without the batches returned."""
         pages = self._page_bytes(columns)
-        return columns * COLUMN_BYTES + min(pages, columns * BUFFER) + int(self.pages * min(pages, columns * PAGE))
+        return columns * COLUMN_BYTES + min(pages, columns * self.buffer) + int(self.pages * min(pages, columns * PAGE))
 
     def whole_bytes(self, columns: int) -> int:
         """Return the most bytes that reading ``columns`` columns of whole row groups takes."""
@@ -244,14 +259,15 @@ class RowGroups(NamedTuple):
         return max(self.bytes, default=0) * columns // max(1, self.columns)
 
 
-def row_groups(metadata: Any) -> RowGroups:
-    """Return the row groups that a footer describes."""
+def row_groups(metadata: Any, buffer: int = BUFFER) -> RowGroups:
+    """Return the row groups that a footer describes. ``buffer``: bytes of the buffer of a column."""
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     return RowGroups(
         metadata.num_columns,
         tuple(group.num_rows for group in groups),
         tuple(group.total_byte_size for group in groups),
         _mean_pages(max(groups, key=lambda group: int(group.total_byte_size))) if groups else NUMBER_PAGES,
+        buffer,
     )
 
 

@@ -22,12 +22,14 @@ import pyarrow.compute as pc
 
 from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
+from streamsvm.input_files import find_url
 from streamsvm.store.format.arrays import FLOAT16, FLOAT32
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, null_out_added_words, to_canonical_text
 from streamsvm.store.sources.encoding import BATCH_BYTES, TableEncoder, batch_rows, find_bad_cells
 from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import BackgroundDigest
+from streamsvm.store.sources.remote_files import file_size
 from streamsvm.store.sources.schema import NUMBER, SINGLE, VECTOR, Schema, check_width, schema_from
 from streamsvm.store.sources.schema_inference import (
     Samples,
@@ -101,7 +103,7 @@ class TableSource(BaseSource):
             self.sources.append(file)
             record_batches = self._read_columns(path, batch_rows(self.schema), self.schema.needed, file)
             with (
-                nullcontext() if self.hashes_as_it_reads else BackgroundDigest(path) as digest,
+                nullcontext() if self.hashes_as_it_reads or find_url(path) else BackgroundDigest(path) as digest,
                 closing(record_batches),
             ):
                 for cells in record_batches:
@@ -360,7 +362,7 @@ class TableSource(BaseSource):
 
     def _new_file(self, path: Path) -> SourceFile:
         """Return the facts of a file before it is read."""
-        return SourceFile(str(path), path.stat().st_size)
+        return SourceFile(find_url(path) or str(path), file_size(path))
 
     @abstractmethod
     def _types(self, path: Path) -> dict[str, pa.DataType]:

@@ -1,0 +1,110 @@
+"""Files of rows in object stores: the store that a local ingest of the same files makes, whatever the network does."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streamsvm as sv
+from streamsvm import objects
+from tests.object_server import ObjectServer, serve_objects
+
+FAULTS = {"busy": 0.04, "reset": 0.05, "cut": 0.1}
+"""Faults that pass: files of rows have no checksum by which a changed bit could be noticed."""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two files of each format, with columns a, b and y."""
+    folder = tmp_path_factory.mktemp("rows")
+    rng = np.random.default_rng(0)
+    for number in range(2):
+        a, b = rng.normal(size=(2, 3000)).round(3)
+        y = np.where(a + b > 0, "p", "n")
+        table = pa.table({"a": a, "b": b, "y": y})
+        for form in ("parquet", "csv", "svm"):
+            (folder / form).mkdir(exist_ok=True)
+        pq.write_table(table, folder / "parquet" / f"{number}.parquet", row_group_size=700)
+        lines = [f"{i},{j},{k}\n" for i, j, k in zip(a, b, y, strict=True)]
+        (folder / "csv" / f"{number}.csv.gz").write_bytes(gzip.compress(("a,b,y\n" + "".join(lines)).encode()))
+        svm = [f"{k == 'p':d} 1:{i} 2:{j}\n" for i, j, k in zip(a, b, y, strict=True)]
+        (folder / "svm" / f"{number}.svm").write_text("".join(svm))
+    return folder
+
+
+@pytest.fixture
+def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(objects, "_in_flight", objects._InFlight())
+    objects._client.cache_clear()
+    with serve_objects() as server:
+        server.put_folder(folder, "/bucket/rows")
+        for name, value in server.environment().items():
+            monkeypatch.setenv(name, value)
+        yield server
+
+
+@pytest.mark.parametrize("form", ["parquet", "csv", "svm"])
+def test_remote_source_makes_the_store_of_the_local_files(
+    form: str, folder: Path, server: ObjectServer, tmp_path: Path
+) -> None:
+    """Named one by one, as a folder and by a pattern, with a fifth of the requests broken."""
+    options = {} if form == "svm" else {"label": "y"}
+    local = sv.ingest(folder / form, tmp_path / "local.zarr", **options)
+    digest = sv.open_store(tmp_path / "local.zarr").digest
+    server.faults = FAULTS
+    names = sorted(path.name for path in (folder / form).iterdir())
+    for number, sources in enumerate(
+        (
+            [f"s3://bucket/rows/{form}/{name}" for name in names],
+            f"s3://bucket/rows/{form}",
+            f"s3://bucket/r*/**/[01].{form}*",
+        )
+    ):
+        found = sv.ingest(sources, tmp_path / f"{number}.zarr", **options)
+        store = sv.open_store(tmp_path / f"{number}.zarr")
+        assert (found.rows, store.digest) == (local.rows, digest)
+        assert [one["name"] for one in store.facts["sources"]] == [f"s3://bucket/rows/{form}/{name}" for name in names]
+        if form != "parquet":
+            recorded = sv.open_store(tmp_path / "local.zarr").facts["sources"]
+            assert [one["sha256"] for one in store.facts["sources"]] == [one["sha256"] for one in recorded]
+    assert sum(server.requests[fault] for fault in FAULTS)
+
+
+def test_remote_source_of_a_web_server(folder: Path, server: ObjectServer, tmp_path: Path) -> None:
+    sv.ingest(f"{server.url}/bucket/rows/svm/0.svm", tmp_path / "s.zarr")
+    assert sv.open_store(tmp_path / "s.zarr").layout.rows == 3000
+
+
+def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path: Path) -> None:
+    """Delta and Iceberg tables, partitions, stores, and formats that are not read there; nothing is written."""
+    rows = server.objects["/bucket/rows/parquet/0.parquet"]
+    for key in ("delta/_delta_log/0.json", "delta/a.parquet", "ice/metadata/v1.metadata.json", "ice/data/a.parquet"):
+        server.objects[f"/bucket/{key}"] = rows
+    for key in ("hive/year=1/a.parquet", "done/manifest.json", "x.h5", "x.npy"):
+        server.objects[f"/bucket/{key}"] = (
+            b"\x89HDF\r\n\x1a\n" if key == "x.h5" else b"\x93NUMPY" if key == "x.npy" else rows
+        )
+    cases = {
+        "delta": "is a Delta table",
+        "delta/a.parquet": "is a Delta table",
+        "delta/*.parquet": "is a Delta table",
+        "ice/data": "is an Iceberg table",
+        "hive": "is a table in partitions: 'year'",
+        "done": "is a store already",
+        "x.h5": "is an HDF5 file",
+        "x.npy": "is a numpy array",
+        "nothing": "nothing is called",
+    }
+    for key, message in cases.items():
+        with pytest.raises(sv.StreamSVMError, match=message):
+            sv.ingest(f"s3://bucket/{key}", tmp_path / "s.zarr", label="y")
+    with pytest.raises(sv.UsageError, match="workers of a cluster do not read"):
+        sv.ingest("s3://bucket/rows/csv", tmp_path / "s.zarr", label="y", cluster="local:2")
+    assert not list(tmp_path.iterdir())
