@@ -59,6 +59,7 @@ from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import DefectError
+from streamsvm.losses import Logistic
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_to_sum, slopes_at
 from streamsvm.solvers.softmax import are_ones, dual_values, evaluate_tiles, rows_per_tile, sharpness_of
@@ -340,6 +341,11 @@ class LBFGS(Solver[LBFGSState]):
         problem, rows = state.problem, len(block.y)
         if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
+        if isinstance(problem.loss, Logistic) and state.product is not None and not state.precise:
+            sums, curvature = _logistic_slopes(problem.loss, problem.C, block, state.product)
+            state.sums = state.sums.plus(sums)
+            state.curvature += curvature
+            return
         f = np.empty(rows)
         f[:] = multiply(block.X, state.point, precise=True)[0] if state.product is None else state.product
         slopes, curvatures = np.empty(rows), np.empty(rows)
@@ -530,6 +536,29 @@ class SoftmaxLBFGS(LBFGS):
             return None
         w, _, t = state.best.dual_point
         return dual_values(state.problem, block, state.problem.kind.shape(w), t)
+
+
+def _logistic_slopes(loss: Logistic, C: float, block: Block, f: Array) -> tuple[tuple[float, ...], float]:
+    """Put the slopes C_i b_i y_i, b_i = -l'(m_i), in place of float32 decision values f (n,), as ``slopes_pass`` does in float64.
+
+    Returns the four sums, and sum s_i l''(m_i). With e = exp(-|z|), z = k m, the functions of a row are
+    b = 1 / (1 + e), times e if z > 0, l = (log(1 + e) + max(0, -z)) / k, l'' = k e / (1 + e)^2, and the term of the dual is
+    a - conjugate(a) = C (l + b m) by the equality of Fenchel and Young.
+    """
+    y, z = block.y, f
+    z *= y if loss.sharpness == 1.0 else loss.sharpness * y
+    size = np.abs(z)
+    e = np.exp(-size)
+    share = 1.0 / (1.0 + e)
+    slopes = np.where(z > 0.0, e * share, share)
+    values, e = 0.5 * (size - z) - np.log(share), e * share
+    if not are_ones(block.s):
+        s = block.s.astype(np.float32)
+        values, slopes, e = values * s, slopes * s, e * s
+    losses = float(values.sum(dtype=np.float64))
+    sums = [C / loss.sharpness * total for total in (losses, losses, losses + float(slopes @ z), 0.0)]
+    np.multiply(slopes, np.float32(C) * y, out=f)
+    return tuple(sums), loss.sharpness * float(e @ share)
 
 
 def _begin_at(problem: Problem, point: Float64, functions: int, bound_steps: int) -> LBFGSState:

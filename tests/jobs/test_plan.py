@@ -243,3 +243,22 @@ def test_default_memory_group_below_what_is_imported_is_refused_before_anything_
         group.rmdir()
     assert ran.returncode == 78
     assert "limited to 100MiB, 144MiB are needed" in ran.stderr
+
+
+def test_plan_counts_matrices_once_that_newton_holds_for_one_class_at_a_time() -> None:
+    """Of 40 columns and the logistic loss: each class keeps two matrices of second derivatives, and a step takes six more."""
+
+    def solver_bytes(classes: int) -> int:
+        codes = np.arange(400, dtype=np.int32) % classes
+        store = MemoryStore(chunk_bytes=1 << 14)
+        store.append(Dense(np.ones((400, 40), np.float32)), codes, None)
+        plan = make_plan(
+            FitJob("memory", "model", solver="newton", loss="logistic", options={"sample": 50}),
+            store.commit(tuple(f"c{k:02}" for k in range(classes)), 40),
+        )
+        return next(term.nbytes for term in plan.memory.terms if term.name == "solver")
+
+    matrix = 8 * 41 * 41
+    a_class = (solver_bytes(20) - solver_bytes(10)) / 10
+    assert 2 * matrix < a_class
+    assert solver_bytes(10) - 10 * a_class > 6 * matrix

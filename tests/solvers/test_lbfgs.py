@@ -152,3 +152,29 @@ def test_lbfgs_ended_early_certifies_all_values_of_C(problems: int, tmp_path: Pa
         m = np.where(codes == positive, 1.0, -1.0) * (rows @ w)
         assert run.certificate.primal == pytest.approx(0.5 * w @ w + C * np.logaddexp(0.0, -m).sum(), rel=1e-9)
         assert 0.0 <= run.certificate.dual < run.certificate.primal
+
+
+def test_lbfgs_passes_in_float32_find_what_those_in_float64_find(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """P and D of each pass of the logistic loss, with another sharpness and weights of rows, 0 among them."""
+    from streamsvm.store import create
+
+    X, codes = rows_of(4)
+    weight = np.random.default_rng(2).choice([0.0, 0.5, 3.0], len(X)).astype(np.float32)
+    writer = create(tmp_path / "s", sparse=False, chunk_bytes=2000)
+    writer.append(Dense(X), codes, weight)
+    writer.commit(tuple("abcd"), X.shape[1], {"names": None})
+    found = []
+    for work in (lbfgs.FLOAT32_WORK, 0):
+        monkeypatch.setattr(lbfgs, "FLOAT32_WORK", work)
+        events: list[Any] = []
+        job = FitJob(str(tmp_path / "s"), str(tmp_path / "m"), solver="lbfgs", loss="logistic", C=0.5, overwrite=True)
+        fit(replace(job, loss_options={"sharpness": 2.0}), events.append)
+        found.append([(e["primal"], e["dual"], e["exact"]) for e in events if e["event"] == "pass" and e["pass"] <= 3])
+    precise, coarse = found
+    assert len(precise) == len(coarse) == 12
+    assert all(exact for *_, exact in precise)
+    assert not any(exact for *_, exact in coarse[:4])
+    np.testing.assert_allclose([row[0] for row in coarse], [row[0] for row in precise], rtol=1e-5)
+    np.testing.assert_allclose([row[1] for row in coarse[:4]], [row[1] for row in precise[:4]], rtol=1e-4, atol=1e-3)

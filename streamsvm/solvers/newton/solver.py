@@ -106,8 +106,9 @@ SHRINK_FACTOR = 0.8
 PART_VECTORS = 3
 """p-vectors held by each part of a pass: the sum v, its compensation term, and in the first pass the column sums of
 squares."""
-HESSIAN_SIZED_ARRAYS = 8
-"""Number of (p, p) arrays alive at once when passes accumulate the Hessian of all rows."""
+KEPT_HESSIANS, TEMPORARY_HESSIANS = 2, 6
+"""Numbers of (p, p) arrays when passes accumulate the Hessian of all rows: those of each problem, its sum and what remains of the
+last one, and those alive while a step of one problem is computed."""
 P_SIZED_ARRAYS = 32
 """Number of (p,) arrays alive at once: states, directions, residuals and results of matrix-vector products."""
 FLOAT32_BYTES = 4
@@ -289,10 +290,11 @@ class Newton(Solver[NewtonState]):
         hessian_bytes = 8 * p * p if is_full_hessian_cheap(problem) else 0
         block_columns = block_size(problem.columns, problem.nonzeros or problem.rows * p, dense=layout.dense)
         return Cost(
-            fixed=P_SIZED_ARRAYS * 8 * p + HESSIAN_SIZED_ARRAYS * hessian_bytes + unshared_bytes,
+            fixed=P_SIZED_ARRAYS * 8 * p + KEPT_HESSIANS * hessian_bytes + unshared_bytes,
             per_block_row=48,
             per_part=PART_VECTORS * 8 * p + hessian_bytes + candidate_bytes,
             shared=max(matrix_bytes(explicit, entry), block_bytes(block_columns, entry))
+            + TEMPORARY_HESSIANS * hessian_bytes
             + (all_row_bytes if is_shared else 0),
         )
 
