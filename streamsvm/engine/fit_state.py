@@ -199,8 +199,10 @@ class Training:
         solved = [run.state for run in self.runs if run.state is not None]
         for state in solved:
             solver.forget_steps(state)
-        for run in self.waiting()[: solver.at_once or None]:
-            run.state = solver.start_after(run.problem, solved)
+        following = self.waiting()[: solver.at_once or None]
+        states = solver.start_after([run.problem for run in following], solved)
+        for run, state in zip(following, states, strict=True):
+            run.state = state
 
     def decide_end(self, *, late: bool, end_requested: bool = False) -> bool:
         """Record the largest gap, and return whether the pass just closed was the last one; ``status`` says why.

@@ -304,18 +304,24 @@ class LBFGS(Solver[LBFGSState]):
     def with_at_once(self, count: int, user_set: Collection[str]) -> LBFGS | None:
         return None if "problems" in user_set else replace(self, problems=count)
 
-    def start_after(self, problem: Problem, solved: Sequence[LBFGSState]) -> LBFGSState:
-        """Return the state at the solution for the same class and the nearest C, with the basis of the same rows."""
-        state = self.start(problem)
+    def start_after(self, problems: Sequence[Problem], solved: Sequence[LBFGSState]) -> list[LBFGSState]:
+        """Return the states at the solutions for the same class and the nearest C, with the basis of the same rows."""
+        bases = {other.problem.held_out: other.basis for other in solved if other.basis is not None}
+        by_class: dict[Any, list[LBFGSState]] = {}
         for other in solved:
-            if other.basis is not None and other.problem.held_out == problem.held_out:
-                state.basis, state.has_basis = other.basis, True
-        same = [other for other in solved if replace(other.problem, C=problem.C) == problem]
-        if same and problem.warm is None:
-            nearest = min(same, key=lambda other: abs(math.log(other.problem.C / problem.C)))
-            state.accepted = state.point = nearest.accepted.copy()
-            state.bound_steps = 0
-        return state
+            by_class.setdefault((other.problem.kind, other.problem.held_out), []).append(other)
+        states = []
+        for problem in problems:
+            state = self.start(problem)
+            state.basis = bases.get(problem.held_out)
+            state.has_basis = state.basis is not None
+            same = by_class.get((problem.kind, problem.held_out), [])
+            if same and problem.warm is None:
+                nearest = min(same, key=lambda other: abs(math.log(other.problem.C / problem.C)))
+                state.accepted = state.point = nearest.accepted.copy()
+                state.bound_steps = 0
+            states.append(state)
+        return states
 
     def forget_steps(self, state: LBFGSState) -> None:
         state.search = None

@@ -326,9 +326,9 @@ class Solver(ABC, Generic[S]):
         ``user_set``: names of the settings that the user gave.
         """
 
-    def start_after(self, problem: Problem, solved: Sequence[S]) -> S:
-        """Return the state before the first pass of a problem, after others with the states ``solved``. Reads no data."""
-        return self.start(problem)
+    def start_after(self, problems: Sequence[Problem], solved: Sequence[S]) -> list[S]:
+        """Return the states before the first pass of some problems, after others with the states ``solved``. Reads no data."""
+        return [self.start(problem) for problem in problems]
 
     def forget_steps(self, state: S) -> None:
         """Free the memory that a solved problem needs no longer. Changes the state."""
