@@ -50,8 +50,8 @@ def frame_page(page: str) -> Markup:
 
 
 def _describe_fit(run: RunRecord) -> str:
-    """Return the subtitle of a fit: loss, kernel, C, solver and store."""
-    kernel = str(run.job.get("kernel") or "linear")
+    """Return the subtitle of a fit: loss, kernel or curves, C, solver and store."""
+    kernel = "curves" if run.job.get("curves") else str(run.job.get("kernel") or "linear")
     known = [_describe_loss(run), kernel + (f", {run.job['landmarks']} landmarks" if run.job.get("landmarks") else "")]
     if run.plan is not None:
         known += [_describe_costs(run, list(dict.fromkeys(run.plan.C))), run.plan.solver]

@@ -154,6 +154,16 @@ class Hats:
                 hint="apply the model to data with the columns it was trained on",
             )
 
+    def by_column(self, weights: Float64) -> tuple[Float64, dict[int, tuple[Float64, Float64]]]:
+        """Return the weights of the stored columns (d,), 0 for those with a curve, and by the number of the column the knots
+        of each curve and its values there. ``weights``: (features,).
+        """
+        linear, curves = np.zeros(self.columns), {}
+        linear[self.linear] = weights[len(self.knots) :]
+        for column, start, stop in zip(self.curved.tolist(), self.starts, self.starts[1:], strict=False):
+            curves[column] = self.knots[start:stop].astype(np.float64), weights[start:stop]
+        return linear, curves
+
     def shapes(self, weights: Float64) -> list[Shape]:
         """Return the curves that have the values ``weights`` (features,) at their knots."""
         found = []

@@ -422,7 +422,7 @@ class ExportJob(OutputOptions):
         str,
         Option(
             "liblinear (linear models) or libsvm (also kernel models, not standardized): their text formats. onnx: a "
-            "graph, for tables with one input per column. sql: a query for DuckDB and PostgreSQL (linear models of "
+            "graph, for tables with one input per column. sql: a query for DuckDB and PostgreSQL (linear models and curves of "
             "tables). sklearn: an estimator, pickled, or in the format of skops if PATH ends with .skops. All of them "
             "take columns in their original units. streamsvm: a file of streamsvm. rating-table: a CSV file with the pieces "
             "of the curves of a model of curves, which add up to its decision values.",

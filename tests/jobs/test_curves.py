@@ -16,6 +16,7 @@ from streamsvm.rows import Dense
 from streamsvm.store import create
 from tests.arrays import csr_of
 from tests.tables import NAMES, passengers, write_csv
+from tools.fuzz.optima_peers import hats_of, penalty_of
 
 ROWS = 400
 SMOOTH = ("none", "d1", "d2")
@@ -53,36 +54,6 @@ def fitted(store: str, **more: Any) -> Any:
 
 
 # -- the problem, written out
-
-
-def hats_of(hats: Any, X: Any) -> Any:
-    """Rows h(x) as a matrix, by the definition."""
-    columns = []
-    for j, column in enumerate(hats.curved):
-        t = hats.knots[hats.starts[j] : hats.starts[j + 1]].astype(float)
-        x = np.clip(X[:, column].astype(float), t[0], t[-1])
-        r = np.clip(np.searchsorted(t, x, side="right") - 1, 0, len(t) - 2)
-        f = (x - t[r]) / (t[r + 1] - t[r])
-        H = np.zeros((len(X), len(t)))
-        H[np.arange(len(X)), r], H[np.arange(len(X)), r + 1] = np.float32(1 - f), np.float32(f)
-        columns.append(H)
-    return np.hstack([*columns, X[:, hats.linear].astype(float), np.ones((len(X), 1))])
-
-
-def penalty_of(hats: Any, smooth: str) -> Any:
-    """The matrix of the penalty theta' S theta of all weights."""
-    S = np.eye(hats.features + 1)
-    for start, stop in zip(hats.starts, hats.starts[1:], strict=False):
-        K = stop - start
-        m, D1 = np.full(K, 1 / K), np.diff(np.eye(K), axis=0)
-        D2 = np.diff(D1, axis=0)
-        own = {
-            "none": np.eye(K),
-            "d1": np.outer(m, m) + (K - 1) / 12 * D1.T @ D1,
-            "d2": np.outer(m, m) + 0.1 * (K - 1) / 12 * D1.T @ D1 + 0.01 * (K - 1) ** 3 / 720 * D2.T @ D2,
-        }[smooth]
-        S[start:stop, start:stop] = own
-    return S
 
 
 def least(H: Any, y: Any, S: Any, C: Any, loss: str) -> tuple[float, Any]:
@@ -264,7 +235,7 @@ def test_shapes_and_the_rating_table_add_up_to_decision_values(tmp_path: Path) -
 def test_what_cannot_hold_curves_refuses_them(tmp_path: Path) -> None:
     X, codes = values(8)
     found = sv.fit(X, str(tmp_path / "m.ssvm"), y=codes, curves=True, knots=8)
-    for form in ("liblinear", "libsvm", "onnx", "sql", "sklearn"):
+    for form in ("liblinear", "libsvm", "sklearn"):
         with pytest.raises(UsageError, match="curves cannot be exported"):
             sv.export(str(tmp_path / "m.ssvm"), str(tmp_path / f"m.{form}"), format=form)
     with pytest.raises(UsageError, match="curves has no weights of columns"):

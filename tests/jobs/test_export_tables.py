@@ -35,6 +35,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "regression": ("number", {"missing": "mean", "task": "regression"}, {"loss": "squared"}),
     "one class": ("two", {"missing": "mean"}, {"one_class": True, "nu": 0.2}),
+    "curves": ("two", {"missing": "indicator"}, {"curves": True, "knots": 12, "loss": "logistic"}),
+    "curves of three": ("three", {"missing": "mean"}, {"curves": True, "knots": 12, "multi_class": "ovr"}),
     "kernel": ("two", {"missing": "indicator"}, {"kernel": "rbf", "landmarks": 20, "standardize": True}),
     "several kernels": ("three", {"missing": "mean"}, {"kernel": "laplacian", "landmarks": 20, "calibrate": "sigmoid"}),
 }
@@ -200,7 +202,7 @@ def test_sql_query_needs_names_of_columns_and_a_linear_model(tmp_path: Path) -> 
 # -- scikit-learn ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [name for name in CASES if "curves" not in name])
 def test_sklearn_pipeline_of_a_table_takes_its_frame(name: str) -> None:
     pytest.importorskip("sklearn", minversion="1.6")
     model = fitted(name)

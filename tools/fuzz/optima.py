@@ -83,6 +83,11 @@ def of_all_classes() -> list[Pair]:
     return [(name, loss) for name, solver in able for loss in LOSSES if solver.losses.refusal(LOSSES[loss]()) is None]
 
 
+def of_curves() -> list[Pair]:
+    """The solver of smooth curves, and losses."""
+    return [("newton", loss) for loss in ("logistic", "squared_hinge", "hinge")]
+
+
 def of_softmax() -> list[Pair]:
     """Solvers of softmax regression. Its loss is the logistic one."""
     return [(name, "logistic") for name, solver in made() if Softmax(3).adapt(solver) is not None]
@@ -145,6 +150,9 @@ def with_l1(given: Drawn, loss: str) -> dict[str, Any]:
 
 TASKS = {
     "classes": Task(partial(pairs, False, False), peers.draw_two_classes, plain, peers.linear_classes),
+    "curves": Task(
+        of_curves, peers.draw_two_classes, settings(plain, peers.CURVES), peers.curve_classes
+    ),
     "classes, rbf": Task(
         partial(pairs, False, True, True), peers.draw_two_classes, settings(plain, RBF), peers.kernel_classes
     ),

@@ -18,11 +18,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp, softmax
 
+from streamsvm.features.curves import Curves
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.plan import make_features, make_plan
 from streamsvm.losses import LOSSES
 from streamsvm.rows import Dense
 from streamsvm.store import create, open_store
 from streamsvm.store.format.arrays import Encoding
 from streamsvm.store.views import MemoryStore
+from streamsvm.types import silent
 
 NAMES = ("a", "b", "c", "d", "e")
 """Of classes, in the order of their codes."""
@@ -357,6 +361,52 @@ def by_liblinear(given: Drawn, Z: Any, norm: Any, loss: str) -> float:
         return least(margin_lines(Z, given.y, given.C * given.s, loss), norm)
     machine.fit(Z, given.y, sample_weight=given.s)
     return primal(given, Z, norm, machine.coef_[0], loss)
+
+
+def hats_of(hats: Any, X: Any) -> Any:
+    """Rows h(x) as a matrix, by the definition."""
+    columns = []
+    for j, column in enumerate(hats.curved):
+        t = hats.knots[hats.starts[j] : hats.starts[j + 1]].astype(float)
+        x = np.clip(X[:, column].astype(float), t[0], t[-1])
+        r = np.clip(np.searchsorted(t, x, side="right") - 1, 0, len(t) - 2)
+        f = (x - t[r]) / (t[r + 1] - t[r])
+        H = np.zeros((len(X), len(t)))
+        H[np.arange(len(X)), r], H[np.arange(len(X)), r + 1] = np.float32(1 - f), np.float32(f)
+        columns.append(H)
+    return np.hstack([*columns, X[:, hats.linear].astype(float), np.ones((len(X), 1))])
+
+
+def penalty_of(hats: Any, smooth: str) -> Any:
+    """The matrix of the penalty theta' S theta of all weights."""
+    S = np.eye(hats.features + 1)
+    for start, stop in zip(hats.starts, hats.starts[1:], strict=False):
+        K = stop - start
+        m, D1 = np.full(K, 1 / K), np.diff(np.eye(K), axis=0)
+        D2 = np.diff(D1, axis=0)
+        own = {
+            "none": np.eye(K),
+            "d1": np.outer(m, m) + (K - 1) / 12 * D1.T @ D1,
+            "d2": np.outer(m, m) + 0.1 * (K - 1) / 12 * D1.T @ D1 + 0.01 * (K - 1) ** 3 / 720 * D2.T @ D2,
+        }[smooth]
+        S[start:stop, start:stop] = own
+    return S
+
+
+CURVES: dict[str, Any] = {"curves": True, "knots": 6}
+
+
+def curve_classes(given: Drawn, loss: str) -> list[float]:
+    """Two classes, curves on the knots that a fit chooses: the linear problem of the rows h' B, B B' = S^-1."""
+    job = FitJob("memory", "none", loss=loss, C=given.C, **CURVES)
+    with open_store_of(given, 512) as store:
+        plan = make_features(job, store, make_plan(job, store), Path("none"), silent)[1]
+    assert isinstance(plan.features, Curves)
+    hats = plan.features.hats
+    factor = np.linalg.cholesky(penalty_of(hats, "d2"))
+    seen = given.seen
+    Z = np.linalg.solve(factor, hats_of(hats, seen.X).T).T
+    return [by_liblinear(seen, Z, np.ones(Z.shape[1]), loss)]
 
 
 def kernel_classes(given: Drawn, loss: str) -> list[float]:

@@ -34,6 +34,7 @@ import scipy.sparse
 from streamsvm.aliases import Array
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
 from streamsvm.errors import UsageError
+from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import Expansion
 from streamsvm.jobs.export.table import (
     KEEP,
@@ -76,7 +77,6 @@ def write_onnx(model: Model) -> Iterator[bytes]:
     graph cannot compute, such as hashed text.
     """
     model.check_one_each()
-    model.refuse_curves("ONNX")
     try:
         from onnx import checker, helper
     except ModuleNotFoundError as error:
@@ -356,10 +356,44 @@ def _add_clock(graph: GraphBuilder, name: str) -> Clock:
 
 def _add_decision(model: Model, graph: GraphBuilder, rows: str) -> str:
     """Add the decision values (n, k) of stored rows."""
+    if isinstance(model.expansion, Hats):
+        return _add_curves(model, model.expansion, graph, rows)
     if isinstance(model.expansion, Expansion):
         rows = _add_kernel_values(model.expansion, graph, rows)
     product = graph.add("MatMul", rows, graph.constant(model.weights[:, :-1].T))
     return graph.add("Add", product, graph.constant(model.weights[:, -1]))
+
+
+def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str:
+    """Add the decision values (n, k) of stored rows (n, d) by a model of curves.
+
+    The number r of the piece is the number of inner knots that are not above x. The two hat functions of the piece are
+    rounded to float32, as the model rounds them.
+    """
+    from onnx import TensorProto
+
+    decision = graph.constant(model.weights[:, -1][np.newaxis])
+    if len(hats.linear):
+        marks = graph.add("Gather", rows, graph.constant(hats.linear.astype(np.int64)), axis=1)
+        weights = graph.constant(model.weights[:, len(hats.knots) : -1].T)
+        decision = graph.add("Add", decision, graph.add("MatMul", marks, weights))
+    one = graph.constant(np.array(1.0))
+    for column, start, stop in zip(hats.curved.tolist(), hats.starts, hats.starts[1:], strict=False):
+        knots, theta = hats.knots[start:stop].astype(np.float64), model.weights[:, start:stop].T
+        x = graph.add("Gather", rows, graph.constant(np.array([column])), axis=1)
+        x = graph.add("Clip", x, graph.constant(knots[0].reshape(())), graph.constant(knots[-1].reshape(())))
+        is_below = graph.add("GreaterOrEqual", x, graph.constant(knots[1:-1][np.newaxis]))
+        counted = graph.add("Cast", is_below, to=TensorProto.INT64)
+        piece = graph.add("ReduceSum", counted, graph.constant(np.array([1])), keepdims=0)
+        left = graph.add("Gather", graph.constant(knots[:-1, np.newaxis]), piece, axis=0)
+        width = graph.add("Gather", graph.constant(np.diff(knots)[:, np.newaxis]), piece, axis=0)
+        share = graph.add("Div", graph.add("Sub", x, left), width)
+        for values, hat in ((theta[:-1], graph.add("Sub", one, share)), (theta[1:], share)):
+            single = graph.add("Cast", hat, to=TensorProto.FLOAT)
+            rounded = graph.add("Cast", single, to=TensorProto.DOUBLE)
+            effect = graph.add("Gather", graph.constant(values), piece, axis=0)
+            decision = graph.add("Add", decision, graph.add("Mul", rounded, effect))
+    return decision
 
 
 def _add_kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> str:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
 from streamsvm.errors import UsageError
+from streamsvm.features.curves import Hats
 from streamsvm.jobs.export.table import (
     KEEP,
     RawTable,
@@ -30,6 +31,7 @@ from streamsvm.jobs.export.table import (
     trims_blanks,
 )
 from streamsvm.model import Model
+from streamsvm.model.model import KERNEL
 from streamsvm.rows import Float64
 from streamsvm.store.sources.cell_parsing import (
     CURRENCIES,
@@ -58,9 +60,8 @@ def write_sql(model: Model) -> Iterator[bytes]:
     text.
     """
     model.check_one_each()
-    model.refuse_curves("SQL")
     table = raw_table(model)
-    if model.expansion is not None:
+    if model.kind == KERNEL:
         raise UsageError(
             "a kernel model cannot be exported to SQL",
             hint=f"fit a linear model, or {KEEP}",
@@ -161,7 +162,7 @@ def _probability_expressions(calibrator: Calibrator, f: list[str]) -> list[str]:
             for value, slope, offset in zip(f, calibrator.slopes, calibrator.offsets, strict=True)
         ]
     elif isinstance(calibrator, Isotonic):
-        each = [_isotonic_expression(value, *steps) for value, steps in zip(f, calibrator.steps, strict=True)]
+        each = [_piecewise_expression(value, *steps) for value, steps in zip(f, calibrator.steps, strict=True)]
     else:
         raise UsageError(f"the calibration '{calibrator.method}' cannot be written in SQL", hint=KEEP)
     if len(f) == 1:
@@ -178,8 +179,8 @@ def _sigmoid_expression(z: str) -> str:
     return f"(1 / (1 + EXP(-GREATEST(LEAST({z}, {number_literal(MAX_EXPONENT)}), {number_literal(-MAX_EXPONENT)}))))"
 
 
-def _isotonic_expression(f: str, at: Float64, values: Float64) -> str:
-    """Return the expression of an isotonic function, linear between its breakpoints ``at``."""
+def _piecewise_expression(f: str, at: Float64, values: Float64) -> str:
+    """Return the expression of a function that is linear between its breakpoints ``at``, and constant outside of them."""
     whens = [f"WHEN {f} <= {number_literal(at[0])} THEN {number_literal(values[0])}"]
     for low, high, first, last in zip(at[:-1], at[1:], values[:-1], values[1:], strict=True):
         slope = (last - first) / (high - low) if high > low else 0.0
@@ -193,11 +194,13 @@ def _isotonic_expression(f: str, at: Float64, values: Float64) -> str:
 
 def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
     """Return the expression of the decision value of a problem."""
-    weights = model.weights[problem, :-1]
+    weights, curves = model.weights[problem, :-1], {}
+    if isinstance(model.expansion, Hats):
+        weights, curves = model.expansion.by_column(weights)
     constant, terms = float(model.weights[problem, -1]), []
     for first, column in table.columns_with_places():
         column_weights, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
-        if not column_weights.any():
+        if not column_weights.any() and first not in curves:
             continue
         if column.kind not in SINGLE:
             constant -= float(column_weights @ offset)
@@ -208,7 +211,10 @@ def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
             value = f"({value} - {number_literal(offset[0])})"
         if table.filling is not None:
             value = f"COALESCE({value}, {number_literal(table.filling[first])})"
-        terms.append(f"{number_literal(column_weights[0])} * {value}")
+        if first in curves:
+            terms.append(_piecewise_expression(value, *curves[first]))
+        else:
+            terms.append(f"{number_literal(column_weights[0])} * {value}")
     columns = dict(table.columns_with_places())
     for weight, place in zip(weights[table.schema.width :], table.indicators.tolist(), strict=True):
         if weight:
