@@ -75,9 +75,13 @@ NOT_FROM_C: Any = {"no_cfunc_wrapper": True}
 """Option of every compiled function; numba's annotations do not list it."""
 
 
-def compiled(*, fastmath: bool | set[str] = False) -> Callable[[Callable[..., Any]], Any]:
-    """Return the decorator of a pass. ``fastmath``: numba's flags of allowed floating-point transformations."""
-    return njit(cache=True, nogil=True, fastmath=fastmath, **NOT_FROM_C)
+def compiled(*, fastmath: bool | set[str] = False, checks_division: bool = True) -> Callable[[Callable[..., Any]], Any]:
+    """Return the decorator of a pass. ``fastmath``: numba's flags of allowed floating-point transformations.
+
+    ``checks_division``: whether a division by zero raises. A loop with such a check is not compiled to vectors.
+    """
+    errors: Any = "python" if checks_division else "numpy"
+    return njit(cache=True, nogil=True, fastmath=fastmath, error_model=errors, **NOT_FROM_C)
 
 
 def inlined() -> Callable[[Callable[..., Any]], Any]:

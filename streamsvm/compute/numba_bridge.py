@@ -1,4 +1,4 @@
-"""Extensions of numba for compiled passes: methods of records, and software prefetch.
+"""Extensions of numba for compiled passes: methods of records, software prefetch, and maxima in vectors.
 
 A record is a ``NamedTuple`` whose methods are plain Python (``rows.Dense``, ``losses.Hinge``). For each method name,
 one ``overload_method`` gives numba the Python function of the record's class. A pass that calls the method is compiled
@@ -92,6 +92,47 @@ def _prefetch_instruction(_: Any, values: Any, position: Any) -> Any:
 @overload(prefetch_entry, jit_options=NOT_FROM_C, strict=False)
 def _prefetch_entry(values: Any, position: Any) -> Any:
     return lambda values, position: _prefetch_instruction(values, position)  # noqa: PLW0108 (numba wants a Python function)
+
+
+def larger(a: Any, b: Any) -> Any:
+    """Return the larger of two numbers of the same type, none of which is NaN. A loop with it is compiled to vectors.
+
+    Numba's ``max`` is a comparison and a selection without flags, and LLVM does not recognize a maximum in it.
+    """
+    return max(b, a)
+
+
+def smaller(a: Any, b: Any) -> Any:
+    """Return the smaller of two numbers; otherwise as ``larger``."""
+    return min(b, a)
+
+
+def _extremum(name: str) -> Any:
+    """Return the intrinsic function of LLVM with two arguments called ``name``."""
+
+    @intrinsic
+    def call(_: Any, a: Any, b: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            kind = arguments[0].type
+            function = builder.module.declare_intrinsic(name, [kind], ir.FunctionType(kind, [kind, kind]))
+            return builder.call(function, arguments, fastmath=("nnan", "nsz"))
+
+        return a(a, b), generate
+
+    return call
+
+
+_largest, _smallest = _extremum("llvm.maxnum"), _extremum("llvm.minnum")
+
+
+@overload(larger, jit_options=NOT_FROM_C, strict=False)
+def _larger(a: Any, b: Any) -> Any:
+    return lambda a, b: _largest(a, b)  # noqa: PLW0108 (numba wants a Python function)
+
+
+@overload(smaller, jit_options=NOT_FROM_C, strict=False)
+def _smaller(a: Any, b: Any) -> Any:
+    return lambda a, b: _smallest(a, b)  # noqa: PLW0108 (numba wants a Python function)
 
 
 def prefetch_row_start(X: Rows, i: int) -> None:

@@ -107,6 +107,10 @@ class MemoryStore:
         squares = sum((_sum_weighted(X, s, mean, 2) for X, s in parts), zeros)
         return statistics._replace(mean=mean, M2=squares * (self.layout.rows / weight))
 
+    def all_rows(self) -> Chunk:
+        """Return all rows as one chunk, which is not a copy if there is only one."""
+        return self.chunks[0] if len(self.chunks) == 1 else join_chunks(self.chunks)
+
     def buffers(self) -> NoBuffer:
         """Return new memory for one chunk."""
         return NoBuffer()

@@ -11,7 +11,7 @@ groups, by default one per thread of the cluster and at least ``MIN_GROUPS``, an
 
 **Rows in memory** (``fit_in_memory``) are trained with the same plan, passes and certificate, but without checkpoints
 and record, so that a fit of a hundred rows takes milliseconds. Per-row state that does not fit the memory limit goes to
-a temporary file.
+a temporary file. Small problems of an exact kernel are solved without passes (``solvers.kernel.small_problems``).
 
 Such a fit continues below the tolerance if that is cheap, because ||w - w*|| <= sqrt(2 gap): with a gap of 1e-3, a fit
 with a row of weight k and a fit with k copies of that row would agree in few digits only. If Newton steps are cheap,
@@ -32,6 +32,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
@@ -41,14 +43,16 @@ from streamsvm.config.options import Checked
 from streamsvm.config.units import percent, seconds_text
 from streamsvm.durable import sweep_beside
 from streamsvm.engine import signals, time_limit
+from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer
 from streamsvm.engine.cluster_schemes import executor_for
 from streamsvm.engine.executor import Executor, local_executor
-from streamsvm.engine.fit_state import Training
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.engine.group_tasks import Work
 from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import FitLoop, GroupFit, RunSettings, end_fit
 from streamsvm.engine.partition import fit_groups
+from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import GroupStateFiles
 from streamsvm.engine.state_transfer import DriverState
 from streamsvm.engine.store_reference import StoreGuard, reference_to
@@ -125,13 +129,15 @@ from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock
 from streamsvm.model import Model
 from streamsvm.outputs import claim, output_path
+from streamsvm.rows import Int64, copy_rows
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MAX_CACHED_BYTES
 from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
 from streamsvm.solvers.kernel.decomposition import Decomposition
+from streamsvm.solvers.kernel.small_problems import SmallProblem, is_small, small_problem_bytes, solve_small_problems
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import Certificate, Layout, Report, Status, Stop, Store, silent
+from streamsvm.types import Certificate, Kind, Layout, Problem, Report, Status, Stop, Store, silent
 
 if TYPE_CHECKING:
     from streamsvm.display.html import Markup
@@ -157,6 +163,8 @@ TIGHTENED_TOLERANCE_RATIO = 0.5
 tolerances only reserve a part for rounding error."""
 EXTRA_PASSES = 20
 """Maximum number of passes after the requested gap was reached."""
+MIN_PASSES = 20
+"""A small fit in memory is solved without passes if at least so many are allowed."""
 NO_PATH = ""
 """The path of a store or model that is not on disk."""
 
@@ -417,7 +425,11 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         stack.enter_context(threading.use_threads(plan.memory.threads))
         context = FitContext(job, store, plan, report, began, directory=directory)
         seen, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
-        trained = stack.enter_context(train_to_certificate(context, seen, planned))
+        training = _solve_small(context) if start is None and _is_small(job, store, plan) else None
+        if training is not None:
+            trained = TrainedFit(store, plan, training, [run.certificate for run in training.runs], [])
+        else:
+            trained = stack.enter_context(train_to_certificate(context, seen, planned))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
         enclosures = enclose_optima(plan, training, store, trained.evaluated)
@@ -433,6 +445,52 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         notices=(*memory_notices(plan), *precision, *enclosure_notice(plan, models[plan.costs[-1]])),
         precision_notices=precision,
     )
+
+
+def _is_small(job: FitJob, store: Store, plan: Plan) -> bool:
+    """Return whether the problems of a fit in memory are solved without passes: those of an exact kernel, and small,
+    if no option is about passes.
+    """
+    if not isinstance(plan.solver, Decomposition) or job.solver != "auto" or job.options or job.max_support is not None:
+        return False
+    if job.needs_scores or not math.isinf(job.time_limit) or job.max_passes < MIN_PASSES or plan.enclosure is not None:
+        return False
+    if not isinstance(store, MemoryStore) or not all(map(is_small, plan.problems)):
+        return False
+    return plan.memory.total + small_problem_bytes(plan.problems) <= plan.memory.limit
+
+
+def _solve_small(context: FitContext) -> Training | None:
+    """Return the training with all problems solved and certified; None if one of them needs the passes of the solver."""
+    plan, store = context.plan, context.store
+    assert isinstance(store, MemoryStore)
+    assert isinstance(plan.features, Raw | Standardized)
+    chunk = store.all_rows()
+    X = plan.features.apply(copy_rows(chunk.X))
+    rows_of_kind: dict[Kind | None, Int64] = {}
+
+    def choose_rows(problem: Problem) -> SmallProblem:
+        kind = problem.kind if problem.kind.selects_rows else None
+        if kind not in rows_of_kind:
+            chosen = problem.kind.select(chunk.codes)
+            rows_of_kind[kind] = np.arange(len(chunk.codes)) if chosen is None else np.flatnonzero(chosen)
+        numbers = rows_of_kind[kind]
+        weight = None if chunk.weight is None else chunk.weight[numbers]
+        return SmallProblem(problem, numbers, *targets_and_weights(problem, chunk.codes[numbers], weight))
+
+    training = Training([], passes=1)
+    progress = ProgressReporter(training, context.report)
+    solved_problems = solve_small_problems(map(choose_rows, plan.problems), X, plan.tolerance)
+    for problem, solved in zip(plan.problems, solved_problems, strict=True):
+        if solved is None:
+            return None
+        training.runs.append(ProblemRun(problem, solved.state, solved.certificate, done=True))
+    for position, run in enumerate(training.runs, 1):
+        progress.closing(position, len(training.runs))
+        progress.certificate(position - 1, run)
+    training.seconds = progress.stopwatch.seconds
+    certify(plan, training, store, store)
+    return training
 
 
 @contextmanager
