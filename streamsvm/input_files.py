@@ -87,7 +87,7 @@ def refuse_url(path: object) -> None:
         raise UsageError(f"{quote(text)} is a URL, not a path", hint="leave out 'file://' and write the path itself")
     hint = (
         "at s3://, gs://, az:// and https:// stores are read by fit, tune, embed, predict, evaluate, info and verify, and files of rows by "
-        "ingest; other files are copied here first, or mounted as a folder; what a program opens itself (pyarrow, zarr, h5py, dask) is "
+        "ingest, predict and evaluate; other files are copied here first, or mounted as a folder; what a program opens itself (pyarrow, zarr, h5py, dask) is "
         "read by sv.ingest"
     )
     raise UsageError(f"{quote(text)} is a URL ({scheme}), not a path of this machine", hint=hint)

@@ -108,3 +108,17 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
     with pytest.raises(sv.UsageError, match="workers of a cluster do not read"):
         sv.ingest("s3://bucket/rows/csv", tmp_path / "s.zarr", label="y", cluster="local:2")
     assert not list(tmp_path.iterdir())
+
+
+def test_remote_source_is_predicted(folder: Path, server: ObjectServer, tmp_path: Path) -> None:
+    """As the local files are; what is neither a store nor files is refused."""
+    model = sv.fit(folder / "csv", tmp_path / "m.ssvm", label="y", cache=tmp_path / "c.zarr").model
+    sv.predict(model, folder / "csv", tmp_path / "local.csv")
+    local = sv.evaluate(model, folder / "parquet")
+    server.faults = FAULTS
+    sv.predict(model, "s3://bucket/rows/csv", tmp_path / "remote.csv")
+    assert (tmp_path / "remote.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+    remote = sv.evaluate(model, "s3://bucket/rows/*/*.parquet")
+    assert remote.facts() | {"seconds": 0.0} == local.facts() | {"seconds": 0.0}
+    with pytest.raises(sv.MissingError, match="nothing is called"):
+        sv.evaluate(model, "s3://bucket/nothing")

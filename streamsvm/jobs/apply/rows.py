@@ -29,6 +29,7 @@ from streamsvm.input_files import find_url, is_folder
 from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
+from streamsvm.objects import is_object
 from streamsvm.proofs.kept import TILE_BYTES
 from streamsvm.rows import CSR, Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
@@ -36,6 +37,7 @@ from streamsvm.schedule.budget import MIB, MemoryPlan
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
+from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.labels import REST, NumberCoder, label_text
 from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.manifest import JOURNAL_FILE as JOURNAL
@@ -262,9 +264,9 @@ def width_error(what: str, width: int, expected: int) -> DataError:
 
 
 def is_store(path: Path) -> bool:
-    """Return whether a path is a store of ours, complete or not, rather than files of rows. At a URL only stores are read."""
-    if find_url(path) is not None:
-        return True
+    """Return whether a path is a store of ours, complete or not, rather than files of rows; at a URL, a complete store."""
+    if (url := find_url(path)) is not None:
+        return is_object(f"{url}/{manifests.FILE}")
     return is_folder(path) and foreign_format(path) is None and any((path / name).exists() for name in STORE_FILES)
 
 
@@ -290,7 +292,7 @@ def open_rows(model: Model, data: Sequence[str], request: FileRequest) -> RowBat
     options = source_options(model, request)
     if request.bytes_a_row:  # before any other check of memory, so that the limit it suggests is enough for all
         _check_memory(model, paths, options, request)
-    return rows_of_source(model, open_source(paths, options), str(paths[0]), options.rejects)
+    return rows_of_source(model, open_source(paths, options), find_url(paths[0]) or str(paths[0]), options.rejects)
 
 
 def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, request: FileRequest) -> None:
@@ -434,7 +436,8 @@ def cut_slices(data: Sequence[str]) -> list[Slice]:
     if is_store(Path(data[0])):
         return [Slice(group.number, group.chunks) for group in contiguous_groups(open_store(data[0]).layout)]
     return [
-        Slice(k, (), str(path.resolve())) for k, path in enumerate(with_rows([Path(name) for name in data], "auto"))
+        Slice(k, (), find_url(path) or str(path.resolve()))
+        for k, path in enumerate(with_rows([Path(name) for name in data], "auto"))
     ]
 
 
