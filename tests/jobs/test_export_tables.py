@@ -149,19 +149,65 @@ def test_onnx_graph_of_a_table_takes_its_columns(tmp_path: Path, name: str) -> N
     agree(model, found["decision_"], answer, found.get("probabilities"))
 
 
-def test_onnx_graph_of_hashed_text_is_refused(tmp_path: Path) -> None:
+def texts(rows: int, seed: int) -> Any:
+    """A table of texts of several alphabets and of up to 300 characters, with gaps and with blanks between words."""
+    rng = np.random.default_rng(seed)
+    letters = list("abcdefgh ÄÖüßÉ  _09.,-\tИЖ漢字😀")
+
+    def text(most: int) -> str:
+        return "".join(rng.choice(letters, rng.integers(1, most))).strip() or "x"
+
+    found = pd.DataFrame({"x": rng.normal(size=rows)})
+    for name, most in (("city", 8), ("street", 300), ("words", 60), ("runs", 40)):
+        column = [text(most if k % 9 == 0 else most // 4) for k in range(rows)]
+        found[name] = np.where(rng.random(rows) < 0.1, None, column)
+    return found
+
+
+TEXT_CASES = {
+    "whole values": ["city=hash", "street=hash"],
+    "words": ["words=words"],
+    "runs": ["runs=chars"],
+    "all of them": ["runs=chars:1-3", "city=hash", "words=words"],
+}
+
+
+@pytest.mark.parametrize("name", TEXT_CASES)
+def test_onnx_graph_computes_the_hashes_of_any_text(name: str, tmp_path: Path) -> None:
+    """New rows have texts that training has not seen."""
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
-    for kind, said in (("hash", "is hashed"), ("words", "is cut into words")):
-        chosen: dict[str, Any] = {
-            "column": [f"color={kind}"],
-            "drop": [*TARGETS[1:], *TEST.columns[1:10]],
-            "missing": "zero",
-        }
-        sv.ingest(raw_table(300, 0), tmp_path / "rows.zarr", label="two", overwrite=True, **chosen)
-        sv.fit(tmp_path / "rows.zarr", tmp_path / "model.ssvm", overwrite=True)
-        with pytest.raises(sv.UsageError, match=f"'color' of the table {said}") as caught:
-            sv.export(tmp_path / "model.ssvm", tmp_path / "model.onnx", format="onnx")
-        assert "color=category" in str(caught.value)
+    onnxruntime = pytest.importorskip("onnxruntime", reason="needs onnxruntime: pip install onnxruntime")
+    columns = TEXT_CASES[name]
+    used = ["x", *(column.split("=")[0] for column in columns)]
+    train, new = texts(400, 0)[used], texts(60, 1)[used]
+    new.loc[0, used[1:]] = "NA"
+    y = np.digitize(train["x"] + train[used[1]].fillna("").str.len() / 30, [0.0, 1.0])
+    model = sv.fit(train, y=y, column=columns, missing="indicator", text_bits=10, hash=10).model
+    sv.export(model, tmp_path / "model.onnx", format="onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"), providers=["CPUExecutionProvider"])
+    kinds = json.loads(session.get_modelmeta().custom_metadata_map["inputs"])
+    assert kinds == {column: "number" if column == "x" else "text" for column in used}
+    expected = model.decision_function(new)
+    for rows in (slice(None), slice(3, 4)):
+        label, decision = session.run(["label", "decision"], onnx_inputs(kinds, new[rows]))
+        assert np.abs(decision - expected[rows]).max() <= 1e-9 * np.abs(expected).max()
+        assert np.array_equal(label, model.predict(new[rows]))
+
+
+def test_hashed_text_that_no_program_computes_is_refused(tmp_path: Path) -> None:
+    pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
+    frame, y = texts(200, 0)[["x", "city"]], np.arange(200) % 2
+    model = sv.fit(frame, y=y, column=["city=hash"], missing="indicator").model
+    kernel = sv.fit(frame, y=y, column=["city=hash"], missing="indicator", kernel="rbf", landmarks=5).model
+    words = sv.fit(frame, y=y, column=["city=words"], missing="indicator").model
+    for refused, form, said in (
+        (model, "sql", "is hashed"),
+        (words, "sql", "is cut into words"),
+        (kernel, "onnx", "is hashed"),
+    ):
+        with pytest.raises(sv.UsageError, match=f"'city' of the table {said}") as caught:
+            sv.export(refused, tmp_path / "model", format=form)
+        assert "city=category" in str(caught.value)
 
 
 # -- SQL ---------------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ opset 17 (https://onnx.ai/onnx/operators). All numbers are float64, except for t
 For a table with columns other than numbers there is one input (n, 1) for each column, with the column's name, instead
 of ``X``: text for categories and booleans; float64 for numbers, amounts, categories of integers, and points in time (in
 seconds since 1970, UTC). Missing values are NaN, or empty text. The metadata ``inputs`` (JSON) gives the type of each
-input: 'text', 'number' or 'time'. Values are encoded by ``LabelEncoder`` (ai.onnx.ml 2), the only operator of another
-domain. Month, day of the week and hour are computed from the number of days since March 1 of year 0, so that the leap
+input: 'text', 'number' or 'time'. Values are encoded by ``LabelEncoder`` (ai.onnx.ml). Hashed columns need an operator
+of onnxruntime as well (``onnx_text``). Month, day of the week and hour are computed from the number of days since March 1 of year 0, so that the leap
 day is the last day of a year (H. Hinnant, chrono-compatible low-level date algorithms, 2013).
 
 Calibrators become nodes that compute the functions of ``streamsvm.calibration.calibrators``. An isotonic function is a
@@ -24,8 +24,7 @@ has bits.
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +35,8 @@ from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid
 from streamsvm.errors import UsageError
 from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import Expansion
+from streamsvm.jobs.export.graph_builder import INT64, ML_DOMAIN, RUNTIME_DOMAIN, GraphBuilder
+from streamsvm.jobs.export.onnx_text import add_text_effects
 from streamsvm.jobs.export.table import (
     KEEP,
     RawTable,
@@ -51,15 +52,15 @@ from streamsvm.model.liblinear_libsvm import WHOLE
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import YEAR_2000, YEAR_SECONDS
 from streamsvm.store.sources.preprocessing import filling_from
-from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, SINGLE, YEARS, Column
+from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, HASHED, SINGLE, TEXT, YEARS, Column
 
-INT64 = 7
-"""``onnx.TensorProto.INT64``."""
 OPSET, FORMAT = 17, 8
 """Versions of the operators and of the file format. Our files begin with the latter, followed by the name of the
 program (``outputs``)."""
-ML_DOMAIN, ML_OPSET = "ai.onnx.ml", 3
-"""The domain of ``LabelEncoder`` and its version."""
+OPSET_OF_TEXT = 18
+"""The version of the operators in a graph with hashed columns, which needs ``BitwiseXor``."""
+DOMAINS = {ML_DOMAIN: 3, RUNTIME_DOMAIN: 1}
+"""The versions of the operators of other domains."""
 MOST_CROSSED = 10**7
 """Largest number of combinations of values of a cross, for which the graph contains a table."""
 MEANINGS = {
@@ -74,7 +75,7 @@ MEANINGS = {
 
 def write_onnx(model: Model) -> Iterator[bytes]:
     """Yield the bytes of the graph. Raises UsageError without ``onnx``, for one-vs-one models, and for columns that a
-    graph cannot compute, such as hashed text.
+    graph cannot compute, such as vectors.
     """
     model.check_one_each()
     try:
@@ -88,7 +89,8 @@ def write_onnx(model: Model) -> Iterator[bytes]:
         rows, width = _add_rows(model, graph)
         inputs, decision = [value_info("X", np.float64, width)], _add_decision(model, graph, rows)
     else:
-        table.check("an ONNX graph", clocks=False)
+        kernel = "" if model.expansion is None else " of a kernel model"
+        table.check(f"an ONNX graph{kernel}", clocks=False, hashes=not kernel)
         inputs, decision = _add_table(model, graph, table)
     named = {name: free_name(name, set(columns)) for name in ("prediction", "label", "decision", "probabilities")}
     if model.numeric:
@@ -102,11 +104,12 @@ def write_onnx(model: Model) -> Iterator[bytes]:
         graph.add("Identity", probabilities, out=named["probabilities"])
         outputs.append(value_info(named["probabilities"], np.float64, len(model.classes)))
     facts = {"classes": ", ".join(model.classes), "columns": ", ".join(model.names or ())}
-    domains = [helper.make_opsetid("", OPSET)]
+    opset = OPSET_OF_TEXT if RUNTIME_DOMAIN in graph.domains else OPSET
+    domains = [helper.make_opsetid("", opset)]
     if table is not None and columns:
         facts["inputs"] = json.dumps({name: _kind_of_input(table, name) for name in columns})
-        domains.append(helper.make_opsetid(ML_DOMAIN, ML_OPSET))
-    body = helper.make_graph(graph.nodes, "streamsvm", inputs, outputs, graph.constants)
+        domains += [helper.make_opsetid(name, DOMAINS[name]) for name in sorted(graph.domains | {ML_DOMAIN})]
+    body = helper.make_graph(graph.nodes, "streamsvm", inputs, outputs, graph.constants, value_info=graph.declared)
     proto = helper.make_model(body, producer_name="streamsvm", ir_version=FORMAT, opset_imports=domains)
     helper.set_model_props(proto, facts)
     checker.check_model(proto, full_check=True)
@@ -176,7 +179,7 @@ def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list
             singles.append(_add_number(graph, table, column, times))
         elif column.kind == CATEGORY:
             coded.append(CodedColumn(first, column.width, _add_codes(graph, table, column, codes_of_sources)))
-        else:
+        elif column.kind not in (HASHED, TEXT):
             coded.append(CodedColumn(first, column.width, times[column.name].code_of(column.kind)))
     columns_of_numbers = np.array(places, np.int64)
     numbers = ""
@@ -196,6 +199,8 @@ def _add_table(model: Model, graph: GraphBuilder, table: RawTable) -> tuple[list
         weights = model.weights[:, part.first : part.first + part.width].T
         effect = graph.constant(_one_hot(table, part) @ weights)
         decision = graph.add("Add", decision, graph.add("Gather", effect, part.codes, axis=0))
+    for text_effect in add_text_effects(graph, table, model.weights):
+        decision = graph.add("Add", decision, text_effect)
     return inputs, decision
 
 
@@ -226,7 +231,8 @@ def _kind_of_input(table: RawTable, name: str) -> str:
     kind = table.sources[name]
     if kind == YEARS:
         return "time"
-    return "text" if kind == BOOLEAN or (kind == CATEGORY and not table.is_numeric(name)) else "number"
+    is_text = kind in (BOOLEAN, HASHED, TEXT) or (kind == CATEGORY and not table.is_numeric(name))
+    return "text" if is_text else "number"
 
 
 def _declare_input(table: RawTable, name: str) -> Any:
@@ -543,45 +549,3 @@ def value_info(name: str, kind: Any, *shape: int, meaning: str = "") -> Any:
 
     kinds = {np.float64: TensorProto.DOUBLE, np.int64: TensorProto.INT64, str: TensorProto.STRING}
     return helper.make_tensor_value_info(name, kinds[kind], ["n", *shape], meaning)
-
-
-class GraphBuilder:
-    """Collects the nodes and constants of a graph. Each method adds a node or constant and returns the name of its
-    value.
-
-    The names differ from those in ``taken``.
-    """
-
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self.nodes: list[Any] = []
-        self.constants: list[Any] = []
-        self._prefix = ""
-        while any(re.fullmatch(f"{self._prefix}[cv][0-9]+", name) for name in taken):
-            self._prefix += "_"
-
-    def add(self, operator: str, *inputs: str, out: str = "", **attributes: Any) -> str:
-        """Add a node and return the name of its output."""
-        from onnx import helper
-
-        out = out or f"{self._prefix}v{len(self.nodes)}"
-        self.nodes.append(helper.make_node(operator, inputs, [out], **attributes))
-        return out
-
-    def constant(self, values: Any) -> str:
-        """Add an array as a constant and return its name."""
-        from onnx import numpy_helper
-
-        name = f"{self._prefix}c{len(self.constants)}"
-        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(values), name))
-        return name
-
-    def encode(self, values: str, codes: Mapping[Any, int], default: int) -> str:
-        """Add the code of each value (text or int64); ``default`` for values without a code."""
-        keys = list(codes)
-        kind = "keys_int64s" if keys and isinstance(keys[0], int) else "keys_strings"
-        attributes: dict[str, Any] = {kind: keys, "values_int64s": list(codes.values()), "default_int64": default}
-        return self.add("LabelEncoder", values, **attributes, domain=ML_DOMAIN)
-
-    def flatten(self, values: str) -> str:
-        """Add a reshape of values (n, 1) to (n,)."""
-        return self.add("Squeeze", values, self.constant(np.array([1])))

@@ -154,9 +154,7 @@ def _mix_bits(values: UInt64) -> UInt64:
 
 def _hash_runs(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDArray[np.int64], UInt64]:
     """Return the text and the hash of every run of characters of the lengths that the column asks for."""
-    match = _FORM.fullmatch(column.form)
-    assert match is not None
-    least, most = (int(match[1]), int(match[2])) if match[1] else (2, 4)
+    least, most = run_lengths(column)
     text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
     remaining = np.repeat(starts[1:], np.diff(starts)) - np.arange(len(codes))  # characters to the end of the text
     code_hashes, seed = _mix_bits(codes + BASE), np.uint64(text_hash(column.name, TEXT))
@@ -172,10 +170,17 @@ def _hash_runs(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tupl
     return np.concatenate(rows), np.concatenate(hashes)
 
 
+def run_lengths(column: Column) -> tuple[int, int]:
+    """Return the least and the most characters of the runs into which a column of text is cut."""
+    match = _FORM.fullmatch(column.form)
+    assert match is not None
+    return (int(match[1]), int(match[2])) if match[1] else (2, 4)
+
+
 def _hash_words(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tuple[NDArray[np.int64], UInt64]:
     """Return the text and the hash of every word."""
     text = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-    in_word = _word_characters()[np.minimum(codes, np.uint64(0xFFFF)).astype(np.int64)]
+    in_word = word_characters()[np.minimum(codes, np.uint64(0xFFFF)).astype(np.int64)]
     is_first = in_word.copy()
     is_first[1:] &= ~in_word[:-1] | (text[1:] != text[:-1])
     word_starts, places = np.flatnonzero(is_first), np.flatnonzero(in_word)
@@ -189,7 +194,7 @@ def _hash_words(codes: UInt64, starts: NDArray[np.int64], column: Column) -> tup
 
 
 @lru_cache(1)
-def _word_characters() -> NDArray[np.bool_]:
+def word_characters() -> NDArray[np.bool_]:
     """Return whether each of the code points 0 ... 0xFFFE belongs to words; the last item, True, is for all others."""
     is_word = [chr(code).isalnum() or code == ord("_") for code in range(0xFFFF)]
     return np.array([*is_word, True])
