@@ -29,14 +29,12 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from streamsvm.jobs.export.graph_builder import INT64, RUNTIME_DOMAIN, UINT64, GraphBuilder
 from streamsvm.jobs.export.table import RawTable
 from streamsvm.rows import Float64
 from streamsvm.store.sources.schema import HASHED, TEXT, WORDS, Column
-from streamsvm.store.sources.text_features import BASE, run_lengths, text_hash, word_characters
+from streamsvm.store.sources.text_features import BASE, run_lengths, text_hash, to_lower_case, word_characters
 
 FLOAT, DOUBLE = 1, 11
 """``onnx.TensorProto.FLOAT`` and ``DOUBLE``."""
@@ -137,8 +135,7 @@ def _code_points() -> dict[str, int]:
 def _lower_case_steps() -> dict[int, int]:
     """Return what to add to the code point of a character to get that of its lower case, where that is not 0."""
     characters = list(_code_points())
-    lower = pc.utf8_lower(pa.array(characters, pa.string())).to_pylist()
-    pairs = zip(map(ord, characters), map(ord, lower), strict=True)
+    pairs = zip(map(ord, characters), map(ord, to_lower_case(characters)), strict=True)
     return {code: other - code for code, other in pairs if other != code}
 
 

@@ -145,6 +145,12 @@ def _characters(texts: Arrow, *, framed: bool) -> tuple[UInt64, NDArray[np.int64
     return np.frombuffer(joined.encode("utf-32-le"), "<u4").astype(np.uint64), starts
 
 
+def to_lower_case(texts: list[str]) -> list[str]:
+    """Return texts in lower case, as they are before they are hashed."""
+    lower: list[str] = pc.utf8_lower(pa.array(texts, pa.string())).to_pylist()
+    return lower
+
+
 def _mix_bits(values: UInt64) -> UInt64:
     """Mix the bits of values by the last step of splitmix64."""
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
