@@ -5,15 +5,17 @@ and arrays, which ``skops`` loads without a list of trusted types.
 
 A model of a table becomes a pipeline for a pandas frame of the raw table with columns in any order: a ``ColumnTransformer`` reads each column
 by its name. Texts, amounts and dates are read by functions of numpy and pandas in ``FunctionTransformer``; ``skops`` requires these
-functions to be trusted. A category is a ``OneHotEncoder`` with the categories of the model. The month, weekday or hour of a point in time is
+functions to be trusted. A category is a ``OneHotEncoder`` with the categories of the model. A hashed value is hashed by ``hashlib``. The month, weekday or hour of a point in time is
 computed from the number of months, days or hours since 1970, whose remainder ``numpy.interp`` computes with ``period``.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import warnings
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter, methodcaller
 from typing import Any
 
@@ -42,7 +44,7 @@ from streamsvm.jobs.export.table import (
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import CURRENCIES, EPOCH, EXAMPLES, FALSE, ISO, TRUE, YEAR_2000, YEAR_SECONDS
-from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, OTHER, SINGLE, YEARS, Column
+from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, HASHED, NUMBER, OTHER, SINGLE, YEARS, Column
 from streamsvm.store.sources.table import CROSSED
 
 ARGUMENTS = {"polynomial": ("gamma", "coef0", "degree"), "sigmoid": ("gamma", "coef0"), "linear": ()}
@@ -158,13 +160,14 @@ def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystro
 def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, Int64]:
     """Return the step that encodes a pandas frame of raw columns, found by their names, as feature columns of the model.
 
-    Second, the index in the model of each feature column. Raises UsageError without pandas, and for hashed text.
+    Second, the index in the model of each feature column; those that hashed columns share occur once for each of them. Raises UsageError
+    without pandas, for text cut into words or characters, and for hashed columns of a kernel model (``dense``).
     """
     try:
         import pandas as pd
     except ModuleNotFoundError as error:
         raise UsageError("the columns of a table are read by pandas", hint="pip install pandas") from error
-    table.check("scikit-learn", clocks=True)
+    table.check("scikit-learn", clocks=True, hashes=() if dense else (HASHED,))
     reader, example = ColumnReader(pd, table), pd.DataFrame({name: [_example(table, name)] for name in table.sources})
     places = np.array([first for first, column in table.columns_with_places() if column.kind in SINGLE], np.int64)
     order, transformers = [places, table.schema.width + np.arange(len(table.indicators))], list[Any]()
@@ -179,7 +182,9 @@ def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, In
         if column.kind not in SINGLE:
             names = list(column.parts) or column.name
             transformers.append((f"{column.name}: {column.kind}", _freeze(reader.read_codes(column)), names))
-            order.append(first + np.arange(column.width))
+            is_hashed = column.kind == HASHED
+            start, width = (table.schema.own_width, 1 << table.schema.hash_bits) if is_hashed else (first, column.width)
+            order.append(start + np.arange(width))
     encoder = ColumnTransformer(transformers, **({"sparse_threshold": 0} if dense else {}))
     return encoder.fit(example), np.concatenate(order)
 
@@ -233,7 +238,9 @@ class ColumnReader:
         return make_pipeline(*steps, _method("astype", "float64"), *_as_column())
 
     def read_codes(self, column: Column) -> Pipeline:
-        """Return the steps from a Series, or the frame of a cross, to one-hot feature columns."""
+        """Return the steps from a Series, or the frame of a cross, to one-hot feature columns, or to those of a hash."""
+        if column.kind == HASHED:
+            return self._read_hashes(column)
         if column.kind != CATEGORY:
             start, count = FIRST_CODES[column.kind], column.width
             codes = [float((unit + start) % count) for unit in range(count)]
@@ -257,6 +264,36 @@ class ColumnReader:
             values = [value.strip() for value in values]
             steps += _replace(r"^\s+|\s+$", "")
         return make_pipeline(*steps, *_as_column(), _make_encoder(values, has_other(column)))
+
+    def _read_hashes(self, column: Column) -> Pipeline:
+        """Return the steps from a Series to the feature columns of its hash: the sign in one of them, all 0 for a missing value.
+
+        The steps: 'NAME=VALUE', or nothing for a missing value; its hash, whose 8 bytes become 9, the last of them 1 for a missing value; its
+        bits; the number place + 2^bits [the sign is negative] + 2^(bits + 1) [missing]; its one-hot encoding, in which numbers of missing
+        values are unknown; and the difference of its halves.
+        """
+        places = 1 << self._table.schema.hash_bits
+        steps = [
+            *_read_texts(),
+            *self._remove_words(),
+            *_replace(r"^([+-]?[0-9]+)\.0+$", r"\1"),
+            *_replace(r"^\s+|\s+$", ""),
+        ]
+        steps += _replace(r"^(?=[\s\S])", f"{column.name}=".replace("\\", r"\\"))
+        steps += [FunctionTransformer(attrgetter("str")), _method("encode", "utf-8")]
+        steps += [_method("map", partial(hashlib.blake2b, digest_size=8)), _method("map", methodcaller("digest"))]
+        missing = hashlib.blake2b(b"", digest_size=8).digest()
+        steps += [_method("replace", missing, b"\0" * 8 + b"\1"), _call(np.asarray, dtype="S9")]
+        steps += [_method("view", "u1"), _method("reshape", -1, 9), _call(np.unpackbits, axis=1, bitorder="little")]
+        value_of_bit = np.zeros(72, np.int64)
+        value_of_bit[: self._table.schema.hash_bits] = 1 << np.arange(self._table.schema.hash_bits)
+        value_of_bit[63], value_of_bit[64] = places, 2 * places
+        steps += [_method("dot", value_of_bit), *_as_column()]
+        encoder = OneHotEncoder(categories=[np.arange(2 * places)], handle_unknown="ignore").fit(
+            np.zeros((1, 1), np.int64)
+        )
+        each = scipy.sparse.eye(places, format="csr")
+        return make_pipeline(*steps, encoder, _method("dot", scipy.sparse.vstack([each, -each], format="csr")))
 
     def _remove_words(self) -> list[FunctionTransformer]:
         """Return the steps that replace the words which the user declared as missing values by the missing text."""

@@ -160,7 +160,7 @@ def texts(rows: int, seed: int) -> Any:
     found = pd.DataFrame({"x": rng.normal(size=rows)})
     for name, most in (("city", 8), ("street", 300), ("words", 60), ("runs", 40)):
         column = [text(most if k % 9 == 0 else most // 4) for k in range(rows)]
-        found[name] = np.where(rng.random(rows) < 0.1, None, column)
+        found[name] = pd.Series(column, dtype=object).where(rng.random(rows) > 0.1, None)
     return found
 
 
@@ -194,18 +194,32 @@ def test_onnx_graph_computes_the_hashes_of_any_text(name: str, tmp_path: Path) -
         assert np.array_equal(label, model.predict(new[rows]))
 
 
-def test_hashed_text_that_no_program_computes_is_refused(tmp_path: Path) -> None:
+def test_pipeline_of_sklearn_hashes_values_as_the_model_does() -> None:
+    pytest.importorskip("sklearn", minversion="1.6")
+    train, new = texts(400, 0)[["x", "city", "street"]], texts(60, 1)[["x", "city", "street"]]
+    new.loc[0, ["city", "street"]] = ["12.0", " x "]
+    y = np.digitize(train["x"] + train["street"].fillna("").str.len() / 90, [0.0, 1.0])
+    model = sv.fit(train, y=y, column=["city=hash", "street=hash"], missing="indicator", hash=10).model
+    pipeline = pickle.loads(pickle.dumps(model.to_sklearn()))
+    assert np.abs(pipeline.decision_function(new) - model.decision_function(new)).max() < NEAR
+    assert np.array_equal(pipeline.predict(new), model.predict(new))
+
+
+def test_hashed_text_that_a_program_cannot_compute_is_refused(tmp_path: Path) -> None:
     pytest.importorskip("onnx", reason="needs onnx: pip install 'streamsvm[onnx]'")
     frame, y = texts(200, 0)[["x", "city"]], np.arange(200) % 2
     model = sv.fit(frame, y=y, column=["city=hash"], missing="indicator").model
     kernel = sv.fit(frame, y=y, column=["city=hash"], missing="indicator", kernel="rbf", landmarks=5).model
     words = sv.fit(frame, y=y, column=["city=words"], missing="indicator").model
-    for refused, form, said in (
-        (model, "sql", "is hashed"),
-        (words, "sql", "is cut into words"),
-        (kernel, "onnx", "is hashed"),
-    ):
-        with pytest.raises(sv.UsageError, match=f"'city' of the table {said}") as caught:
+    cases: Any = (
+        (model, "sql", "hashed"),
+        (words, "sql", "cut into words"),
+        (words, "sklearn", "cut into words"),
+        (kernel, "onnx", "hashed"),
+        (kernel, "sklearn", "hashed"),
+    )
+    for refused, form, said in cases:
+        with pytest.raises(sv.UsageError, match=f"'city' of the table is {said}") as caught:
             sv.export(refused, tmp_path / "model", format=form)
         assert "city=category" in str(caught.value)
 

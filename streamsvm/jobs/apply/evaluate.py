@@ -164,7 +164,9 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
-    rows.notices += _majority_class_notice(accumulator)
+    rows.notices += (
+        [] if model.threshold else _majority_class_notice(accumulator)
+    )  # chosen by another measure, or a cost
     if accumulator.samples is not None:
         _name_worst_rows(accumulator.samples, rows)
     record_evaluation(Path(job.model), model, job.data, accumulator)

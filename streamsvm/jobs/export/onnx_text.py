@@ -111,7 +111,7 @@ def _add_code_points(graph: GraphBuilder, texts: str) -> str:
     """Add the code points (n, H, L) int64 of texts (n, H); 0 after the end of a text. L is 1 at least."""
     from onnx import TensorProto, helper
 
-    split = {"mark": 0, "mincharnum": 1, "pad_value": "", "separators": [""]}
+    split: dict[str, Any] = {"mark": 0, "mincharnum": 1, "pad_value": "", "separators": [""]}
     characters = graph.add("Tokenizer", texts, domain=RUNTIME_DOMAIN, **split)
     graph.declared.append(helper.make_tensor_value_info(characters, TensorProto.STRING, [None, None, None]))
     codes = graph.encode(characters, {"": 0} | _code_points(), REPLACEMENT)

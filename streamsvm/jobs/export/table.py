@@ -95,9 +95,9 @@ class RawTable(NamedTuple):
         values = self.values_of(source)
         return bool(values) and all(map(WHOLE_NUMBER.fullmatch, values))
 
-    def check(self, program: str, *, clocks: bool, hashes: bool = False) -> None:
-        """Raise UsageError for columns that ``program`` cannot compute: vectors, unless ``hashes`` hashed values, words
-        and runs of characters, and unless ``clocks`` local times of a time zone.
+    def check(self, program: str, *, clocks: bool, hashes: tuple[str, ...] = ()) -> None:
+        """Raise UsageError for columns that ``program`` cannot compute: vectors, hashed columns but those of a kind in
+        ``hashes``, and unless ``clocks`` local times of a time zone.
         """
         for column in self.schema.columns:
             if column.kind == VECTOR:
@@ -105,7 +105,7 @@ class RawTable(NamedTuple):
                     f"the column {quote(column.name)} of the table holds vectors, which {program} does not take",
                     hint=f"write the weights of its {column.size} numbers with --format liblinear, or {KEEP}",
                 )
-            if column.kind in (HASHED, TEXT) and not (hashes and not column.parts):
+            if column.kind in (HASHED, TEXT) and (column.kind not in hashes or column.parts):
                 name = shell_word(column.name)
                 reason = "hashed" if column.kind == HASHED else "cut into words or characters, which are hashed"
                 raise UsageError(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,7 @@ class _ColumnFacts:
             self.counted += len(values) - values.null_count
             self.distinct.update(to_canonical_text(distinct).to_pylist())
             self.more = len(self.distinct) > MOST_DISTINCT
-        scale = _on_scale(distinct, column)
+        scale = _on_scale(distinct, column, words)
         if scale is not None and pa.types.is_floating(scale.type):
             scale = scale.filter(pc.is_finite(scale))
         if scale is not None and len(scale):
@@ -191,18 +192,21 @@ def _tomorrow() -> datetime:
     return datetime.now(UTC).replace(tzinfo=None, microsecond=0) + timedelta(days=1)
 
 
-def _on_scale(values: Any, column: Column | None) -> Any:
-    """Return the values as numbers or points in time; None if the column holds neither, or a value cannot be parsed."""
+def _on_scale(values: Any, column: Column | None, words: MissingWords) -> Any:
+    """Return the values as numbers or points in time, without those that cannot be parsed; None if the column holds
+    neither.
+    """
+    if column is None or column.kind in (BOOLEAN, CATEGORY, HASHED, TEXT):
+        return None
+    if column.kind == AMOUNT and is_text(values.type):
+        return pc.drop_null(parse_amounts_or_null(pc.utf8_trim_whitespace(to_text(values)), comma=bool(column.form)))
+    parse = parse_numbers if column.kind in (NUMBER, AMOUNT) else partial(parse_dates, form=column.form or "iso")
     try:
-        if column is None or column.kind in (BOOLEAN, CATEGORY, HASHED, TEXT):
-            return None
-        if column.kind == NUMBER:
-            return pc.drop_null(parse_numbers(values, column.name))
-        if column.kind == AMOUNT and is_text(values.type):
-            return pc.drop_null(
-                parse_amounts_or_null(pc.utf8_trim_whitespace(to_text(values)), comma=bool(column.form))
-            )
-        return pc.drop_null(parse_dates(values, column.name, column.form or "iso"))
+        return pc.drop_null(parse(values, column.name))
+    except BadCell:
+        is_bad = unreadable_values(values, column, words, missing=True)
+    try:
+        return pc.drop_null(parse(values.filter(pa.array(~is_bad)), column.name))
     except BadCell:
         return None
 
@@ -231,14 +235,18 @@ def describe_columns(
 def _describe(name: str, facts: _ColumnFacts, schema: Schema, options: SourceOptions) -> ColumnDescription:
     columns = [c for c in schema.columns if c.name == name]
     roles = {schema.label: "label", schema.id_column: "id", schema.weight: "weight"}
-    kind = roles.get(name) or (columns[0].stated if columns else DROP)
+    undecided = not columns and name in (options.undecided or ())  # most of its values are numbers
+    kind = roles.get(name) or (columns[0].stated if columns else NUMBER if undecided else DROP)
     becomes = {"label": "the label", "id": "the name of the row", "weight": "the weight of the row"}.get(kind, "")
+    if undecided and not becomes:
+        becomes = "a number; values that are none are refused: --on-bad-line skip leaves their rows out"
     becomes = becomes or (_describe_encoding(columns, schema) if columns else _explain_left_out(name, options))
     if columns and (o := dict(options.offsets or ()).get(schema.place(columns[0]))) is not None:
         becomes += f", less {o:.15g}"
     if facts.infinite and columns:
         becomes += "; it has infinite values, which ingest refuses: correct them, or pass --on-bad-line skip"
-    if facts.missing and columns and columns[0].kind != TEXT and options.missing == "error":
+    has_kind = undecided or (columns and columns[0].kind != TEXT)
+    if facts.missing and has_kind and options.missing == "error":
         becomes += "; missing values are refused: --missing mean, zero or indicator"
     if _looks_like_times(facts, columns):
         becomes += f"; seconds since 1970, it seems: --column {name}=epoch makes dates of them"
@@ -302,9 +310,6 @@ def _explain_left_out(name: str, options: SourceOptions) -> str:
     """Return the reason why a column is left out, in words."""
     if name == options.split_by:
         return "the group of the row; it is no feature"
-    undecided = (options.undecided or {}).get(name)
-    if undecided is not None:
-        return f"left out, because its kind could not be inferred: {undecided.message}; say it with --column"
     if (is_index_level(name) or is_unnamed(name)) and name not in columns_named_in_options(options) | set(
         column_kinds_in_options(options)
     ):
