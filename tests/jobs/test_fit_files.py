@@ -639,8 +639,15 @@ def test_fit_of_a_small_file_holds_rows_out_to_choose_by(tmp_path: Path) -> None
     table["y"] = table["x"] + rng.normal(size=6000) > 1
     table.to_csv(tmp_path / "t.csv", index=False)
     fitted = sv.fit(
-        tmp_path / "t.csv", tmp_path / "m.ssvm", label="y", validation=0.2, score="average_precision", report="none"
+        tmp_path / "t.csv",
+        tmp_path / "m.ssvm",
+        label="y",
+        validation=0.2,
+        score="average_precision",
+        C=[0.1, 1],
+        report="none",
     )
+    assert (tmp_path / "m.ssvm.run" / "evaluation.json").is_file()  # of the model that was chosen, for its page
     held = fitted.plan.layout.rows
     assert 0.6 * 5400 < held < 0.9 * 5400
 

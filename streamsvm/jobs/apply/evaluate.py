@@ -164,9 +164,8 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
-    rows.notices += (
-        [] if model.threshold else _majority_class_notice(accumulator)
-    )  # chosen by another measure, or a cost
+    if not model.threshold:  # which another measure, or a cost, has chosen
+        rows.notices += _majority_class_notice(accumulator)
     if accumulator.samples is not None:
         _name_worst_rows(accumulator.samples, rows)
     record_evaluation(Path(job.model), model, job.data, accumulator)

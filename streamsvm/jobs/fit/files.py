@@ -148,6 +148,8 @@ def _check_rows_of_run(job: FitFilesJob) -> None:
 
 
 def _best_path(job: FitFilesJob, result: FitResult) -> Path:
-    """Return the path of the model in the result."""
+    """Return the path of the model in the result: that of the run if held-out rows have chosen it."""
+    if job.validation is not None:
+        return Path(job.model)
     paths = paths_by_C(Path(job.model), list(result.models))
     return next(paths[C] for C, model in result.models.items() if model is result.model)
