@@ -27,6 +27,8 @@ STORE_FIT = "streamsvm.jobs.fit.options:FitJob"
 HELP_OF_SETTINGS = "'streamsvm fit --help-solver', --help-loss, --help-kernel"
 TEMPORARY_PREFIX = "streamsvm-"
 """Prefix of the names of temporary folders."""
+CALLS_IN_A_ROW = re.compile(r"(?<=[^,])\) sv\.ingest\(\.\.\., ")
+"""The words between two options of ``ingest`` that follow each other, each spelled as a call."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -73,7 +75,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
             return (spelled if value else f"'{spelled}'") + after
         return f"sv.ingest(..., {spelled if value else spelled + '=...'})" + after
 
-    return OPTION_IN_TEXT.sub(spell, text) + command + rest
+    return CALLS_IN_A_ROW.sub(", ", OPTION_IN_TEXT.sub(spell, text)) + command + rest
 
 
 def _split_value(field: Field, text: str) -> tuple[str, str]:

@@ -12,6 +12,7 @@ only if they are equal.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -148,6 +149,10 @@ PARAMETER_NAMES = {
 """The names of the parameters of estimators for options with other names, and for options of the ingest."""
 
 
+OUT_BY_DROP = re.compile(r"\bout with (?:'drop'|(?:sv\.ingest\(\.\.\., )?drop=(?:'[^']*'|[^\s,;)]+)\)?)")
+"""Words about a parameter that functions have and estimators do not."""
+
+
 @contextmanager
 def as_value_errors() -> Iterator[None]:
     """Convert errors about data and parameters to ValueError, as in scikit-learn; other errors keep their class. All name parameters."""
@@ -155,6 +160,7 @@ def as_value_errors() -> Iterator[None]:
         yield
     except StreamSVMError as error:
         respell(error, "fit", PARAMETER_NAMES)
+        error.message, error.hint = (OUT_BY_DROP.sub("out of X", text) for text in (error.message, error.hint))
         if isinstance(error, BudgetError) or not isinstance(error, DataError | UsageError | ConfigError):
             raise
         raise ValueError(f"{error.message}; {error.hint}") from error

@@ -96,6 +96,8 @@ WEIGHT_HINT = "weights are numbers of 0 or more, one a row: correct them, or rem
 ID_HINT = "give every row an id, or leave such rows out with --on-bad-line skip"
 ID_TYPE_HINT = "write the ids of all files with one type"
 WRITTEN_HINT = "correct the value, or say what the column holds: --column NAME=category"
+RECORDED_WRITTEN_HINT = "correct the value, or leave such rows out with --on-bad-line skip"
+"""The hint for rows to which a model is applied."""
 
 
 def storage_type(kind: pa.DataType) -> pa.DataType:

@@ -26,7 +26,7 @@ from streamsvm.store.sources.byte_stream import (
 )
 from streamsvm.store.sources.cell_parsing import MISSING_HINT, RECORDED_MISSING_HINT, BadCell
 from streamsvm.store.sources.csv_dialect import Dialect, detect_dialect, without_comments
-from streamsvm.store.sources.csv_faults import LINE_HINT, BadLineFilter, ExpectedColumns, find_fault
+from streamsvm.store.sources.csv_faults import LINE_HINT, OR_SAY_THE_KIND, BadLineFilter, ExpectedColumns, find_fault
 from streamsvm.store.sources.csv_parsing import (
     BLOCK,
     GROUP,
@@ -318,6 +318,8 @@ class CSVSource(TableSource):
                 return error
         if fault is not None and fault.hint == MISSING_HINT and options.encoding is not None:
             fault.hint = RECORDED_MISSING_HINT
+        elif fault is not None and options.encoding is not None:
+            fault.hint = str(fault.hint).partition(OR_SAY_THE_KIND)[0]
         return fault
 
 

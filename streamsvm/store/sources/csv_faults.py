@@ -42,6 +42,8 @@ from streamsvm.store.sources.svmlight import NOT_FINITE, NUMBER_PATTERN
 LOOK_AHEAD = LINE_LIMIT
 """The most bytes of a row of several lines."""
 LINE_HINT = "correct it, or pass --on-bad-line skip to leave such lines out"
+OR_SAY_THE_KIND = ", or say what the column holds"
+"""The beginning of the part of a hint that does not apply to rows for a model, whose columns are known."""
 FEW_LINES = 32
 """The number of lines that can be checked one by one in the time of parsing them twice as a block."""
 
@@ -180,8 +182,8 @@ def _find_text_fault(field: str, column: Column) -> tuple[str, str, str] | None:
     try:
         check_text(field, column)
     except BadCell as cell:
-        kind = f"say what the column holds: --column {shell_word(column.name)}=category"
-        return cell.code, cell.text, f"{LINE_HINT}, or {kind}" if cell.hint == WRITTEN_HINT else cell.hint
+        kind = f"{OR_SAY_THE_KIND}: --column {shell_word(column.name)}=category"
+        return cell.code, cell.text, f"{LINE_HINT}{kind}" if cell.hint == WRITTEN_HINT else cell.hint
     return None
 
 

@@ -33,6 +33,7 @@ from streamsvm.store.sources.cell_parsing import (
     MISSING_TEXT,
     PLAIN_NUMBER,
     RECORDED_MISSING_HINT,
+    RECORDED_WRITTEN_HINT,
     TWO_DIGIT_YEARS,
     UTC_ZONE,
     WEIGHT_HINT,
@@ -148,6 +149,8 @@ class TableEncoder:
         except BadCell as cell:
             if self._is_recorded and cell.hint == MISSING_HINT:
                 cell.hint = RECORDED_MISSING_HINT
+            elif self._is_recorded and cell.hint == WRITTEN_HINT:
+                cell.hint = RECORDED_WRITTEN_HINT
             raise
         except pa.ArrowNotImplementedError as error:  # a later batch may have columns of other types
             for column in table.schema:
