@@ -75,7 +75,7 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
             f"'{job.name}' generates stores, and no CSV files", hint=f"name the output NAME.zarr; CSV files: {names}"
         )
     generator: FileGenerator = build_from_settings(
-        FILE_GENERATORS[job.name], {}, f"generator '{job.name}'", rows=job.rows, seed=job.seed
+        FILE_GENERATORS[job.name], _settings(job), f"generator '{job.name}' of files", rows=job.rows, seed=job.seed
     )
     header = (",".join(generator.header) + "\n").encode()
     start, stopwatch = 0, Stopwatch()
@@ -102,12 +102,15 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
             start = end
 
 
-def _generator(job: SynthJob) -> Generator:
+def _settings(job: SynthJob) -> ValuesByName:
+    """Return the settings of the generator that were given."""
     settings: ValuesByName = dict(job.generator_options)
-    if job.columns is not None:
-        settings["columns"] = job.columns
+    return settings if job.columns is None else settings | {"columns": job.columns}
+
+
+def _generator(job: SynthJob) -> Generator:
     what = f"generator '{job.name}'"
-    generator: Generator = build_from_settings(GENERATORS[job.name], settings, what, rows=job.rows, seed=job.seed)
+    generator: Generator = build_from_settings(GENERATORS[job.name], _settings(job), what, rows=job.rows, seed=job.seed)
     return generator
 
 
