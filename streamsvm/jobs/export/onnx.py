@@ -89,8 +89,8 @@ def write_onnx(model: Model) -> Iterator[bytes]:
         rows, width = _add_rows(model, graph)
         inputs, decision = [value_info("X", np.float64, width)], _add_decision(model, graph, rows)
     else:
-        kernel = "" if model.expansion is None else " of a kernel model"
-        table.check(f"an ONNX graph{kernel}", clocks=False, hashes=() if kernel else (HASHED, TEXT))
+        others = "" if model.expansion is None else " of a model with a kernel or curves"
+        table.check(f"an ONNX graph{others}", clocks=False, hashes=() if others else (HASHED, TEXT))
         inputs, decision = _add_table(model, graph, table)
     named = {name: free_name(name, set(columns)) for name in ("prediction", "label", "decision", "probabilities")}
     if model.numeric:
