@@ -615,6 +615,7 @@ def tune(
     search: Literal["grid", "random", "halving"] | None = None,
     points: int | None = None,
     refine: bool | None = None,
+    regret: float | None = None,
     tolerance: float = ...,
     max_passes: int = 100,
     time_limit: float | str = ...,

@@ -367,6 +367,10 @@ def _describe_tune(_: TuneJob, result: TuneResult) -> Iterator[str]:
 
     yield from map_lines(result.scores, result.measure)
     best = result.best
+    if result.regret is not None:
+        from streamsvm.jobs.tune.regret import describe_regret
+
+        yield describe_regret(result.regret, best)
     landmarks = "" if best.landmarks is None else f" --landmarks {best.landmarks}"
     width = "" if best.gamma is None else f" --gamma {best.gamma:.6g}"
     weight = f"--{axis_of(result.scores)} {best.loss_weight:.6g}"

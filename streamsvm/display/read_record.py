@@ -467,6 +467,21 @@ class GridPoint(msgspec.Struct):
         return next((weight for weight in (self.nu, self.C) if weight is not None), math.nan)
 
 
+class CostCell(msgspec.Struct):
+    """Between which numbers the error of all C of a cell lies."""
+
+    C_from: float
+    C_to: float
+    low: float
+    high: float
+
+
+class RegretBand(msgspec.Struct):
+    """What ``tune --regret`` proves."""
+
+    band: list[CostCell]
+
+
 class Search(msgspec.Struct):
     """The result of a search (``table.json``)."""
 
@@ -492,6 +507,10 @@ class Search(msgspec.Struct):
     notices: list[str] = []
     best_folds: list[float] = []
     """The score of the best point on each fold."""
+    regret: RegretBand | None = None
+    """Bounds of the error of all C (--regret)."""
+    proof: str = ""
+    """What is proved of them, in words."""
 
     @property
     def whole(self) -> list[GridPoint]:

@@ -38,6 +38,7 @@ def summarize_search(search: Search) -> Markup:
         f"{len(spread)} of {len(whole)} points of the grid are within that.",
     ]
     is_useful = baseline is None or best.value < baseline.error
+    said += [f" {search.proof[0].upper()}{search.proof[1:]}."] if search.proof else []
     notes = [] if is_useful else [element("strong", " That is no better than the baseline.")]
     worst = max(keep_finite(s.gap for s in search.scores), default=0.0)
     figures = [
@@ -116,6 +117,12 @@ def draw_path(search: Search) -> PagePart | None:
     label = f"{search.measure}, %" if search.in_percent else search.measure
     title = f"{search.measure[0].upper()}{search.measure[1:]} over {axis}, with its standard error"
     chart = Chart(title, says, x, y, (axis, label))
+    if search.regret is not None:
+        corners = [(C, cell) for cell in search.regret.band for C in (cell.C_from, cell.C_to)]
+        lower = [(C, max(bottom, cell.low)) for C, cell in corners]
+        # far from the best C the bounds may be far apart
+        upper = [(C, min(high + margin, cell.high)) for C, cell in corners]
+        chart.band(lower, upper, 0, "proved of all C")
     kinds = list(dict.fromkeys((s.landmarks, s.gamma) for s in whole))
     kinds.sort(key=lambda kind: min(search.rank(s.value) for s in whole if (s.landmarks, s.gamma) == kind))
     for number, kind in enumerate(kinds[:SERIES]):

@@ -6,7 +6,7 @@ the package: the weights and the gradient are long doubles, and as P is strongly
 all that the audit allows for. Enclosures are built at iterates from w = 0 to the optimum, by some rows, by all rows, and from
 the gradient alone, and compared with that optimum for the rows of the problem, fresh rows, and unit vectors (coefficients). Some rows are left out, one after
 the other, and the optimum without each is compared with what was said of it. Some rows are removed together, others are added, and some of these
-removed again; the optimum after each of these changes is compared.
+removed again; the optimum after each of these changes is compared. So are the optima for other C.
 
 An interval that does not contain what it should, and a label called proved that is not the optimum's, is a finding; exit code 1 if there is one.
 --faults plants five faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
@@ -28,7 +28,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from streamsvm import losses
-from streamsvm.proofs import enclosure, row_changes
+from streamsvm.proofs import cost_range, enclosure, row_changes
 
 L = np.longdouble
 U = 2.0**-53
@@ -250,12 +250,15 @@ def audit(seed: int, counts: Any) -> list[str]:
     return found
 
 
-def add_up_levels(one: Drawn, w: Any, sizes: Any) -> tuple[Any, Any]:
+def add_up_levels(one: Drawn, w: Any, sizes: Any, *, of_costs: bool = False) -> tuple[Any, Any]:
     """The bounds of the Hessian for steps of several sizes at w, and the rows there."""
     _, rows = evaluate(one, w)
     first = enclosure.close_first_pass(add_up(one, rows, lambda: enclosure.start_first_pass(len(w)), _add_first), w)
     state = row_changes.StepLevels(first, one.record, sizes)
-    for _ in range(4):
+    if of_costs:  # their unit is known
+        unit = 0.0 if first.metric is None else first.metric.norm(w)
+        state = row_changes.StepLevels(first, one.record, sizes, largest=unit, passes=2)
+    for _ in range(3 if of_costs else 4):
         state = state.close(add_up(one, rows, state.empty, lambda _, *given, now=state: now.add(*given[:2])))
     return state, rows
 
@@ -346,6 +349,40 @@ def audit_changes(seed: int, counts: Any) -> list[str]:
     return found
 
 
+def audit_costs(seed: int, counts: Any) -> list[str]:
+    """Findings of one problem whose optima for other C are enclosed."""
+    one, found, r = draw(seed), [], np.random.default_rng(seed)
+    cuts = np.exp(np.cumsum(r.uniform(0, r.choice([0.05, 0.5]), 2))).tolist()
+    ranges = ((1.0, cuts[0]), (cuts[0], cuts[1]), (1.0 / cuts[1], 1.0))
+    inside = [float(r.choice([least, largest, np.sqrt(least * largest)])) for least, largest in ranges]
+    with np.errstate(all="ignore"):
+        iterates, best, _ = solve(one)
+        optima = [solve(one._replace(C=one.C * k))[1:] for k in inside]
+    Z = np.concatenate([one.fresh, one.X[:20]])
+    for number, w in enumerate(
+        [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
+    ):
+        state, _ = add_up_levels(one, w, cost_range.SIZES, of_costs=True)
+        fit = cost_range.CostFit.of(state)
+        for ends, k, (optimum, off) in zip(ranges, inside, optima, strict=True):
+            box, true = fit.enclose(*ends), Z.astype(L) @ optimum
+            low, high = box.interval(Z)
+            size = np.abs(optimum.astype(float))  # the factor k of C is rounded here, and exact in the package
+            allowed = (off + 1e-15 * float(np.linalg.norm(size))) * np.sqrt(np.square(Z).sum(1)) + 1e-18 * np.abs(
+                Z
+            ) @ size
+            bad = (true < low.astype(L) - allowed) | (true > high.astype(L) + allowed) | ~(low <= high)
+            counts["ranges of C: statements"] += len(Z)
+            counts["ranges of C: built"] += box.slope is not None
+            if bad.any():
+                j = int(np.flatnonzero(bad)[0])
+                by = float(max(low[j] - true[j], true[j] - high[j]))
+                found.append(
+                    f"seed {seed} {one.loss} point {number} C times {k:.3g}: {int(bad.sum())} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
+                )
+    return found
+
+
 # -- faults
 
 
@@ -419,7 +456,9 @@ def main() -> int:
     counts: Any = collections.Counter()
     found = []
     for seed in range(given.seed, given.seed + given.problems):
-        found += audit(seed, counts) + audit_left_out(seed, counts) + audit_changes(seed, counts)
+        found += (
+            audit(seed, counts) + audit_left_out(seed, counts) + audit_changes(seed, counts) + audit_costs(seed, counts)
+        )
     if given.counts:
         print("\n".join(f"{name} {count}" for name, count in sorted(counts.items())))
     print(

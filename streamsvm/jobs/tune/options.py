@@ -148,6 +148,15 @@ class TuneJob(
             "stopping",
         ),
     ] = None
+    regret: Annotated[
+        float | None,
+        Option(
+            "Prove that no C between the least and the largest of --C has a cross-validated error that is better than the best one by more than this share of the rows "
+            "(0.001: a tenth of a percent; 0: no better one at all), with as many more fits as that takes. For linear models of classes with a loss without kinks.",
+            "stopping",
+            bounds=Bounds(least=0, below=1),
+        ),
+    ] = None
     tolerance: Tolerance = 1e-2
     max_passes: MaxPasses = 100
     time_limit: TimeLimit = float("inf")
@@ -160,6 +169,8 @@ class TuneJob(
             raise UsageError("--points is the number of points of a random search", hint="pass --search random, too")
         if self.C is not None and self.nu is not None:
             raise UsageError("both nu and C are given", hint="they replace each other: search over one of them")
+        if self.regret is not None:
+            self._check_regret()
         if self.one_class and self.positive is None:
             raise UsageError(
                 "a one-class search computes errors from labels: it needs to know which rows belong to the class",
@@ -169,6 +180,23 @@ class TuneJob(
         if self.multi_class == OVO:
             hint = "search with --multi-class ovr, then fit with --multi-class ovo and the best C"
             raise UsageError("a search does not support one-vs-one models (--multi-class ovo)", hint=hint)
+
+    def _check_regret(self) -> None:
+        """Raise UsageError for options that cannot be combined with --regret."""
+        reasons = {
+            "--nu": self.nu is not None,
+            "--one-class": bool(self.one_class),
+            "--score": self.score not in {None, "error"},
+            "--search": self.search not in {None, GRID},
+            "--refine": bool(self.refine),
+            "--cluster": self.cluster is not None,
+        }
+        for option, is_given in reasons.items():
+            if is_given:
+                raise UsageError(f"--regret cannot be combined with {option}", hint="leave one of them out")
+        if len(self.C or ()) < 2:
+            hint = "--C 1e-3:1e3:7 --regret 0.001: no C between 0.001 and 1000 is better by more than 0.1 %"
+            raise UsageError("--regret needs the least and the largest C", hint=hint)
 
     @property
     def loss_weights(self) -> tuple[LossWeight, ...]:

@@ -28,7 +28,7 @@ from streamsvm.rows import Float64
 
 TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.png"
 SEARCH_FIELDS: set[str] = {
-    "out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network", "score", "search", "points", "refine",
+    "out", "C", "nu", "gamma", "landmarks", "folds", "cluster", "insecure_network", "score", "search", "points", "refine", "regret",
 }  # fmt: skip
 """Settings that only a search has."""
 STOPPING_AND_OUTPUT_FIELDS = {"tolerance", "max_passes", "time_limit", "report", "overwrite"}

@@ -35,7 +35,7 @@ from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.cluster_schemes import executor_for
 from streamsvm.engine.executor import Executor, Task, local_executor
-from streamsvm.engine.fit_state import ProblemRun
+from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
 from streamsvm.errors import BudgetError, DataError, UsageError
@@ -64,6 +64,7 @@ from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.report import write_page
 from streamsvm.jobs.run_record import frequent_classes, machine
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
+from streamsvm.jobs.tune.regret import RegretFigures, RegretSearch, Solved, check_regret, describe_regret, regret_terms
 from streamsvm.jobs.tune.results import SEARCH_FIELDS, Score, best_of, command_of_best, write_results
 from streamsvm.jobs.tune.resume import digest_search, read_search_journal, write_search_journal
 from streamsvm.jobs.tune.search import Cell, Rounds, edge_notices, search_rounds
@@ -120,6 +121,8 @@ class TuneResult(JobResult):
     """Wall-clock time."""
     measure: Measure = ERROR
     """The measure by which points are ranked."""
+    regret: RegretFigures | None = None
+    """What is proved of all C between those that were given (--regret)."""
 
     def summary(self) -> dict[str, str]:
         """Return the best settings with their score, and the path of the table, as texts by name."""
@@ -130,6 +133,7 @@ class TuneResult(JobResult):
         return {
             **{f"best {name}": format_value(value) for name, value in settings.items() if value is not None},
             self.measure.heading: score,
+            **({} if self.regret is None else {"proof": describe_regret(self.regret, self.best)}),
             "settings tried": str(len(self.scores)),
             "table": str(self.out),
             "time": seconds_text(self.seconds),
@@ -144,6 +148,7 @@ class TuneResult(JobResult):
             "best": self.best.facts(self.measure),
             "scores": scores,
             "seconds": self.seconds,
+            **({} if self.regret is None else {"regret": self.regret.facts()}),
         }
 
 
@@ -322,6 +327,8 @@ def plan_cell(job: TuneJob, store: Store, landmarks: int | None, gamma: float | 
     plan = make_plan(fit_job, store)
     fit_job, (task, measure) = pin_automatic_choices(fit_job, plan), _choose_measure(job, plan)
     check_both_kinds(job, store.layout)
+    if job.regret is not None:
+        check_regret(job, plan.problems[0])
     if plan.request is None:  # otherwise landmarks are selected for each fold, without its labels
         check_no_label_leakage(store, None, "A search")
     memory = _memory(job, store, fit_job, plan, 1, measure)
@@ -376,6 +383,7 @@ def _memory(  # noqa: PLR0917 (the parts of a cell)
     terms.append(
         Term("functions found", function_bytes(problems, layout), f"of {len(problems)} problems, and their values")
     )
+    terms += regret_terms(job, plan.problems)
     values = sum(len(problem.kind.positives) for problem in plan.problems)
     if per_row := measure.bytes_per_row(values):
         rows = together * (layout.rows // job.folds + layout.largest_chunk)
@@ -460,6 +468,20 @@ def _solve_trials(  # noqa: PLR0917 (called once, with variables of ``_solve_fol
     """Train several trials at the same time, each without its held-out fold, and return their results with the score on
     it.
     """
+    training, runs = _train_trials(job, store, plan, trials, report)
+    functions = collect_functions(plan, runs)
+    probabilities = tuple(loss_probabilities(plan).values()) if cell.measure.needs == PROBABILITIES else ()
+    counts = MeasureCounts(cell.measure, cell.task, len(trials), probabilities * len(trials))
+    scores = count_fold_scores(store, functions, trials, counts, depth=job.prefetch, retain=plan.memory.retain)
+    gaps = [max(run.certificate.gap for run in trial_runs if run.certificate) for trial_runs in runs]
+    columns = plan.problems[0].columns
+    return [_TrialResult(score, training.passes, gap, columns) for score, gap in zip(scores, gaps, strict=True)]
+
+
+def _train_trials(
+    job: TuneJob, store: Store, plan: Plan, trials: list[Trial], report: Report
+) -> tuple[Training, list[list[ProblemRun]]]:
+    """Train several trials at the same time, each without its held-out fold; return the training, and the runs of each trial."""
     memory, problems = plan.memory, [problem for trial in trials for problem in trial.problems]
     settings = RunSettings(job.seed, job.prefetch, memory.retain, directory=Path(job.out), resident=memory.resident)
     executor = local_executor(memory.threads)
@@ -470,15 +492,33 @@ def _solve_trials(  # noqa: PLR0917 (called once, with variables of ``_solve_fol
         training = trainer.train(Stop(job.max_passes))
     for run in training.runs:
         check_finite(run, plan)
-    problems_per_trial = len(plan.problems)
-    runs = [training.runs[k : k + problems_per_trial] for k in range(0, len(problems), problems_per_trial)]
-    functions = collect_functions(plan, runs)
-    probabilities = tuple(loss_probabilities(plan).values()) if cell.measure.needs == PROBABILITIES else ()
-    counts = MeasureCounts(cell.measure, cell.task, len(trials), probabilities * len(trials))
-    scores = count_fold_scores(store, functions, trials, counts, depth=job.prefetch, retain=memory.retain)
-    gaps = [max(run.certificate.gap for run in trial_runs if run.certificate) for trial_runs in runs]
-    columns = plan.problems[0].columns
-    return [_TrialResult(score, training.passes, gap, columns) for score, gap in zip(scores, gaps, strict=True)]
+    each = len(plan.problems)
+    return training, [training.runs[k : k + each] for k in range(0, len(problems), each)]
+
+
+def prove_costs(
+    job: TuneJob, stores: tuple[Store, Store], cell: PlannedCell, report: Report
+) -> tuple[list[Score], RegretFigures]:
+    """Return the scores of all C that were fitted, and what is proved of those between. Raises the errors of training.
+
+    ``stores``: as for ``score_folds``.
+    """
+    store, fold_store = stores
+    _, plan = make_features(cell.job, store, replace(cell.plan, memory=cell.memory), Path(job.out), report)
+
+    def solve(trials: list[Trial]) -> list[Solved]:
+        solved = []
+        for start in range(0, len(trials), cell.together):
+            training, runs = _train_trials(job, fold_store, plan, trials[start : start + cell.together], report)
+            for trial_runs in runs:
+                gap = max(run.certificate.gap for run in trial_runs if run.certificate)
+                weights = tuple(_weights(plan, run)[0] for run in trial_runs)
+                solved.append(Solved(weights, training.passes, gap))
+        return solved
+
+    fold = folding.deal_chunks(fold_store.layout, job.folds, job.seed)
+    with threading.use_threads(plan.memory.threads):
+        return RegretSearch(job, fold_store, plan, fold, solve, job.regret or 0.0).run()
 
 
 def build_grid(job: TuneJob) -> list[tuple[int | None, float | str]]:
@@ -548,8 +588,15 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
                 report({"event": "cell", "number": number, "of": before + len(cells)})
                 yield score_cell(cell, job, (store, fold_store), report)
 
-        table = []
-        for scores, fresh in _run_rounds(search_rounds(job, grid, store.layout.rows, measure), list(done), score_cells):
+        table, regret = list[Score](), None
+        rounds = (
+            iter(())
+            if job.regret is not None
+            else _run_rounds(search_rounds(job, grid, store.layout.rows, measure), list(done), score_cells)
+        )
+        if job.regret is not None and fold_store is not None:
+            table, regret = prove_costs(job, (store, fold_store), plans[0], report)
+        for scores, fresh in rounds:
             table += scores
             if fresh:
                 for score in scores:
@@ -564,6 +611,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
             "command": format_command("tune", asked or job),
             "best_command": command_of_best(asked or job, best_of(table, measure)),
             "machine": machine(),
+            **({} if regret is None else {"regret": regret.facts(), "proof": describe_regret(regret, best_of(table))}),
             "seconds": time.perf_counter() - began,
         }
         notices = _notices(job, store, table, measure)
@@ -581,7 +629,14 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
     seconds = time.perf_counter() - began
     page_path = None if job.report is None else output_path(job.report)
     return TuneResult(
-        out, tuple(table), best_of(table, measure), seconds, notices=notices, measure=measure, page=page_path
+        out,
+        tuple(table),
+        best_of(table, measure),
+        seconds,
+        notices=notices,
+        measure=measure,
+        regret=regret,
+        page=page_path,
     )
 
 
