@@ -23,17 +23,23 @@ def groups_of(controller: str) -> list[tuple[Path, bool]]:
 
     Each comes with whether it is a group of version 2.
     """
+    return _find_groups(controller, ROOT, text_of(Path("/proc/self/cgroup")))
+
+
+@cache
+def _find_groups(controller: str, top: Path, membership: str) -> list[tuple[Path, bool]]:
+    """Return the groups below the directory ``top``. ``membership``: the content of /proc/self/cgroup."""
     groups = []
-    for line in text_of(Path("/proc/self/cgroup")).splitlines():
+    for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
         if controller in controllers.split(","):
-            root = ROOT / controller
+            root = top / controller
         elif controllers == "":
-            root = ROOT
+            root = top
         else:
             continue
         innermost = root / path.lstrip("/")
-        groups += [(group, root == ROOT) for group in (innermost, *innermost.parents) if group.is_relative_to(root)]
+        groups += [(group, root == top) for group in (innermost, *innermost.parents) if group.is_relative_to(root)]
     return groups
 
 

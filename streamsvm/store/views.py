@@ -55,12 +55,14 @@ class MemoryStore:
     """Whether a row of weight k counts as k rows in the statistics."""
     chunks: list[Chunk] = field(default_factory=list)
     _chunker: Chunker | None = None
+    _statistics: Statistics | None = None
 
     def append(self, X: Rows, codes: Array, weight: Float32 | None = None) -> None:
         """Add rows with class codes (n,) int32, or targets (n,) float64, and optional weights (n,)."""
         if self._chunker is None:
             self._chunker = new_chunker(X, self.chunk_bytes)
         self.chunks += self._chunker.push(Chunk(X, codes, weight))
+        self._statistics = None
 
     def end_chunk(self) -> None:
         """End the current chunk; the next row begins a new one."""
@@ -92,11 +94,13 @@ class MemoryStore:
 
     def statistics(self) -> Statistics:
         """Return the column statistics over all rows, each counted as often as its weight says if ``copies`` is set."""
-        moments = Moments()
-        for chunk in self.chunks:
-            moments.add(chunk.X)
-        statistics = moments.result(self.layout.columns, not self.layout.dense)
-        return self._weigh(statistics) if self.copies and self.layout.weighted else statistics
+        if self._statistics is None:  # a plan asks several times
+            moments = Moments()
+            for chunk in self.chunks:
+                moments.add(chunk.X)
+            statistics = moments.result(self.layout.columns, not self.layout.dense)
+            self._statistics = self._weigh(statistics) if self.copies and self.layout.weighted else statistics
+        return self._statistics
 
     def _weigh(self, statistics: Statistics) -> Statistics:
         """Return the statistics with weighted mean and M2, scaled from the sum of weights to the number of rows."""

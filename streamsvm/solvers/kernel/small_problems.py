@@ -53,6 +53,8 @@ MAX_STEPS, MAX_STEPS_PER_ROW = 20_000, 100
 """A problem is given up after the first number of steps, and the second for each row: about two seconds."""
 FLAT = {"f": 1e-6, "d": 1e-12}
 """Minimum curvature along a pair by the type of K, relative to the largest kernel value."""
+MIN_FLOAT32_TOLERANCE = 1e-6
+"""For smaller tolerances K is float64: the steps of a float32 gradient no longer reach them."""
 SHARE = 0.9
 """Fraction of the tolerance at which rounds end, so that rounding has room in the certificate."""
 ATTEMPTS = 3
@@ -112,6 +114,8 @@ def solve_small_problems(problems: Iterable[SmallProblem], X: Rows, accepted: fl
         key = (problem.C, max(problem.weights, default=1.0), problem.tolerance)
         if key not in arithmetics:
             form = choose_form(problem)
+            if problem.tolerance < MIN_FLOAT32_TOLERANCE:
+                form = form_for_certificates(form, problem.reach)
             known = next((values for values in arithmetics.values() if values.form == form), None)
             arithmetics[key] = _Values(dense, form) if known is None else known
         values = arithmetics[key]
