@@ -73,7 +73,7 @@ class Hinge(NamedTuple):
         return max(0.0, self.margin - m)
 
     def slope(self, m: float) -> float:
-        """At the kink, the slope of its right side: 0."""
+        """Return the slope; at the kink that of its right side, 0."""
         return -1.0 if m < self.margin else 0.0
 
     def second_derivative(self, m: float) -> float:
@@ -119,7 +119,7 @@ class SquaredHinge(NamedTuple):
         return -2.0 * max(0.0, self.margin - m)
 
     def second_derivative(self, m: float) -> float:
-        """At the margin, where no second derivative exists: that of the right side."""
+        """Return the second derivative; at the margin, where there is none, that of the right side."""
         return 2.0 if m < self.margin else 0.0
 
     def corners(self) -> tuple[float, ...]:
@@ -224,7 +224,7 @@ class Logistic(NamedTuple):
     ] = 1.0
 
     def value(self, m: float) -> float:
-        """No exponential overflows, whatever the sign of m."""
+        """Return the loss, computed so that no exponential overflows, whatever the sign of m."""
         z = self.sharpness * m
         if z > 0.0:
             return math.log1p(math.exp(-z)) / self.sharpness
@@ -264,14 +264,14 @@ class Logistic(NamedTuple):
         return C
 
     def conjugate(self, a: float, C: float) -> float:
-        """With 0 log 0 = 0."""
+        """Return the conjugate, where 0 log 0 counts as 0."""
         b, entropy = a / C, 0.0
         if 0.0 < b < 1.0:
             entropy = b * math.log(b) + (1.0 - b) * math.log1p(-b)
         return a + C / self.sharpness * entropy
 
     def conjugate_slope(self, a: float, C: float) -> float:
-        """Infinite at both ends of the box."""
+        """Return the derivative of the conjugate, which is infinite at both ends of the box."""
         if a <= 0.0:
             return -math.inf
         if a >= C:
@@ -302,7 +302,7 @@ class EpsilonInsensitive(NamedTuple):
         return max(0.0, abs(m) - self.epsilon)
 
     def slope(self, m: float) -> float:
-        """0 at both kinks."""
+        """Return the slope; at both kinks it is 0."""
         if m > self.epsilon:
             return 1.0
         return -1.0 if m < -self.epsilon else 0.0
@@ -333,7 +333,7 @@ class EpsilonInsensitive(NamedTuple):
         return True
 
     def round_corners(self, mu: float) -> Loss:
-        """Each kink is smoothed over 2 mu, or over less if it is nearer to 0 than mu."""
+        """Return the loss with each kink smoothed over a width of 2 mu, or less if it is nearer to 0 than mu."""
         return RoundedEpsilon(max(0.0, self.epsilon - mu), self.epsilon + mu)
 
 
@@ -493,7 +493,7 @@ class Pinball(NamedTuple):
         return max((1.0 - self.quantile) * m, -self.quantile * m)
 
     def slope(self, m: float) -> float:
-        """0 at the kink."""
+        """Return the slope; at the kink it is 0."""
         if m > 0.0:
             return 1.0 - self.quantile
         return -self.quantile if m < 0.0 else 0.0

@@ -56,9 +56,9 @@ class ProbabilityCounts:
 
         Rows of classes that the model does not have (codes from ``classes`` on) are ignored.
         """
-        known = np.flatnonzero(truth < probabilities.shape[1])
-        p, truth = probabilities[known], truth[known]
-        s = np.ones(len(known)) if weights is None else weights[known]
+        in_classes = np.flatnonzero(truth < probabilities.shape[1])
+        p, truth = probabilities[in_classes], truth[in_classes]
+        s = np.ones(len(in_classes)) if weights is None else weights[in_classes]
         of_truth = p[np.arange(len(p)), truth]
         losses = -np.log(np.maximum(of_truth, MIN_PROBABILITY))
         if p.shape[1] == 2:

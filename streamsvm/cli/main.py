@@ -122,12 +122,12 @@ def explain(error: BaseException, *, debug: bool) -> int:
     if debug:
         for line in "".join(traceback.format_exception(error)).splitlines():
             click.echo(printable(line), err=True)
-    known = translate_error(error)
-    if known is not None:
-        click.echo(known.format_for_terminal(), err=True)
-        if "standard output" in known.message:
+    translated = translate_error(error)
+    if translated is not None:
+        click.echo(translated.format_for_terminal(), err=True)
+        if "standard output" in translated.message:
             _abandon_stdout()
-        return known.exit_code
+        return translated.exit_code
     click.echo(f"error[E-INTERNAL]: {type(error).__name__}: {printable(str(error))}", err=True)
     click.echo("hint: this is a bug; please report it with the output of the same command with --debug", err=True)
     return 1

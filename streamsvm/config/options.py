@@ -256,8 +256,8 @@ def options_of(kind: type) -> tuple[Field, ...]:
 def _defaults(kind: type) -> ValuesByName:
     """Return the defaults of a dataclass or a ``NamedTuple`` by field; MISSING for a field without a default."""
     if not dataclasses.is_dataclass(kind):
-        known: ValuesByName = kind._field_defaults  # type: ignore[attr-defined]
-        return {name: known.get(name, dataclasses.MISSING) for name in kind._fields}  # type: ignore[attr-defined]
+        field_defaults: ValuesByName = kind._field_defaults  # type: ignore[attr-defined]
+        return {name: field_defaults.get(name, dataclasses.MISSING) for name in kind._fields}  # type: ignore[attr-defined]
     return {
         field.name: field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         for field in dataclasses.fields(kind)
@@ -449,13 +449,13 @@ def check_value(field: Field, value: OptionValue, name: str) -> None:
 
 
 def _check_choice(field: Field, value: str, name: str) -> None:
-    known = field.choices()
-    if not known or value in known:
+    choices = field.choices()
+    if not choices or value in choices:
         return
-    if any(":" in word and value.startswith(word[: word.index(":") + 1]) for word in known):
+    if any(":" in word and value.startswith(word[: word.index(":") + 1]) for word in choices):
         return
-    hint = f"choose from {', '.join(known)}"
-    raise UsageError(f"{name} cannot be {quote(value)}{did_you_mean(value, known)}", hint=hint)
+    hint = f"choose from {', '.join(choices)}"
+    raise UsageError(f"{name} cannot be {quote(value)}{did_you_mean(value, choices)}", hint=hint)
 
 
 def _numbers_with_bounds(value: OptionValue) -> Iterable[OptionValue]:

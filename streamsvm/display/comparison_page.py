@@ -142,8 +142,8 @@ def _compare_quality(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
     rows = [[_name_cell(name, k)] for k, name in enumerate(names)]
     for m in shown:
         values = [m.value(run) for run in runs]
-        known = [v if v is not None else (float("-inf") if m.higher_is_better else float("inf")) for v in values]
-        best = known[_find_best(known, m)]
+        comparable = [v if v is not None else (float("-inf") if m.higher_is_better else float("inf")) for v in values]
+        best = comparable[_find_best(comparable, m)]
         for row, value in zip(rows, values, strict=True):
             mark = "best" if is_same and value == best else None
             row.append(element("td", "–" if value is None else m.text(value), class_=mark))
@@ -241,12 +241,12 @@ def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
         {} if run.facts is None else {one.name: one.share for one in run.facts.columns if one.share is not None}
         for run in runs
     ]
-    known = list(dict.fromkeys(name for one in shares for name in one))
-    if not known:
+    column_names = list(dict.fromkeys(name for one in shares for name in one))
+    if not column_names:
         return None
-    known.sort(key=lambda name: -max(one.get(name, 0.0) for one in shares))
+    column_names.sort(key=lambda name: -max(one.get(name, 0.0) for one in shares))
     rows = []
-    for name in known[:MAX_COLUMNS]:
+    for name in column_names[:MAX_COLUMNS]:
         cells = [one.get(name) for one in shares]
         rows.append(
             [
@@ -262,8 +262,8 @@ def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
             ]
         )
     lead = "The part of each column of the table in what moves f(x): the darker the more."
-    if len(known) > MAX_COLUMNS:
-        lead += f" The first {MAX_COLUMNS} of {len(known)} columns."
+    if len(column_names) > MAX_COLUMNS:
+        lead += f" The first {MAX_COLUMNS} of {len(column_names)} columns."
     return PagePart(
         "columns", "What matters", lead, table(["column", *(shorten(n, 24) for n in names)], rows, kind="heat")
     )
@@ -285,8 +285,8 @@ def _training_row(run: RunRecord, name: str, number: int) -> list[str]:
     end, solver = run.end, run.plan.solver if run.plan is not None else "–"
     if end is None:
         last = run.passes[-1] if run.passes else None
-        known = ["–"] * 3 if last is None else [percent(last.gap), str(last.number), seconds_text(last.seconds)]
-        return [_name_cell(name, number), solver, *known, "–", "–", "not finished"]
+        cells = ["–"] * 3 if last is None else [percent(last.gap), str(last.number), seconds_text(last.seconds)]
+        return [_name_cell(name, number), solver, *cells, "–", "–", "not finished"]
     compiling = None if run.facts is None else run.facts.compile_seconds
     how = "" if run.is_certified else " (chosen on held-out rows)" if run.kept_pass is not None else " (not certified)"
     return [
@@ -303,11 +303,11 @@ def _training_row(run: RunRecord, name: str, number: int) -> list[str]:
 
 def _draw_gaps(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup | None:
     lines = [[(p.seconds, max(p.gap, MIN_GAP)) for p in run.widest() if keep_finite([p.gap])] for run in runs]
-    known = [point for line in lines for point in line]
-    if not known:
+    points = [point for line in lines for point in line]
+    if not points:
         return None
-    x = time_axis(1.02 * max(s for s, _ in known), ACROSS)
-    y = log_axis(min(g for _, g in known), max(g for _, g in known), UPWARDS)
+    x = time_axis(1.02 * max(s for s, _ in points), ACROSS)
+    y = log_axis(min(g for _, g in points), max(g for _, g in points), UPWARDS)
     says = "Relative gap over time: " + "; ".join(
         f"{n} {percent(p[-1][1])}" for n, p in zip(names, lines, strict=True) if p
     )

@@ -261,8 +261,8 @@ def _draw_gap(run: RunRecord, widest: list[Pass]) -> Markup | None:
     if not values:
         return None
     tolerance = run.end.tolerance if run.end is not None else float(run.job.get("tolerance") or 0.0)
-    known = [*values, tolerance] if tolerance > 0 else values
-    y = log_axis(max(min(known), MIN_GAP), max(known), UPWARDS)
+    drawn = [*values, tolerance] if tolerance > 0 else values
+    y = log_axis(max(min(drawn), MIN_GAP), max(drawn), UPWARDS)
     x = count_axis(widest[-1].number, ACROSS)
     says = f"Relative gap over {widest[-1].number} passes, from {percent(values[0])} to {percent(widest[-1].gap)}."
     chart = Chart("Relative gap over passes", says, x, y, ("passes over the data", "gap / P"))
@@ -398,8 +398,8 @@ def _duration(run: RunRecord) -> float:
 
 def _largest_terms(plan: PlanRecord) -> list[PlannedTerm]:
     """Return the largest terms in the order of the plan, then the sum of the others."""
-    known = sorted(plan.memory, key=lambda term: -term.bytes)[:MAX_TERMS]
-    shown = [t for t in plan.memory if t in known and t.bytes > MIN_TERM_SHARE * plan.total]
+    largest = sorted(plan.memory, key=lambda term: -term.bytes)[:MAX_TERMS]
+    shown = [t for t in plan.memory if t in largest and t.bytes > MIN_TERM_SHARE * plan.total]
     rest = plan.total - sum(t.bytes for t in shown)
     return [*shown, PlannedTerm("the rest", rest)] if rest > 0 else shown
 
@@ -412,17 +412,17 @@ def _plan_table(plan: PlanRecord) -> Markup:
 
 def _moments_in_time(run: RunRecord) -> list[Moment]:
     """Return the moments for which waiting time and bytes read are known, including the start and the end of the run."""
-    known = [m for m in run.moments if m.waited is not None and m.bytes_read is not None]
-    if run.end is not None and known:
+    moments = [m for m in run.moments if m.waited is not None and m.bytes_read is not None]
+    if run.end is not None and moments:
         end = run.end
-        if end.seconds > known[-1].seconds:
-            known.append(Moment(end.seconds, end.peak, (1.0 - end.compute_share) * end.seconds, end.bytes_read))
-    return [Moment(0.0, 0, 0.0, 0), *known] if known else []
+        if end.seconds > moments[-1].seconds:
+            moments.append(Moment(end.seconds, end.peak, (1.0 - end.compute_share) * end.seconds, end.bytes_read))
+    return [Moment(0.0, 0, 0.0, 0), *moments] if moments else []
 
 
-def _interpolate(known: list[Moment], values: list[float], at: float) -> float:
+def _interpolate(moments: list[Moment], values: list[float], at: float) -> float:
     """Return a cumulative quantity at the time ``at``, interpolated linearly between moments."""
-    seconds = [m.seconds for m in known]
+    seconds = [m.seconds for m in moments]
     place = bisect_left(seconds, at)
     if place == 0 or place >= len(seconds):
         return values[min(place, len(values) - 1)]
@@ -431,18 +431,18 @@ def _interpolate(known: list[Moment], values: list[float], at: float) -> float:
     return values[place - 1] + share * (values[place] - values[place - 1])
 
 
-def _time_edges(known: list[Moment]) -> list[float]:
+def _time_edges(moments: list[Moment]) -> list[float]:
     """Return the edges of equal intervals of time, as many intervals as moments, but at most ``MAX_BINS``."""
-    parts = max(1, min(MAX_BINS, len(known) - 1))
-    return [known[-1].seconds * k / parts for k in range(parts + 1)]
+    parts = max(1, min(MAX_BINS, len(moments) - 1))
+    return [moments[-1].seconds * k / parts for k in range(parts + 1)]
 
 
 def _draw_waiting(run: RunRecord) -> Markup | None:
-    known = _moments_in_time(run)
-    if len(known) < 2 or known[-1].seconds <= 0:
+    moments = _moments_in_time(run)
+    if len(moments) < 2 or moments[-1].seconds <= 0:
         return None
-    edges = _time_edges(known)
-    waited = [_interpolate(known, [m.waited or 0.0 for m in known], t) for t in edges]
+    edges = _time_edges(moments)
+    waited = [_interpolate(moments, [m.waited or 0.0 for m in moments], t) for t in edges]
     shares = [
         min(1.0, max(0.0, (b - a) / (t - s))) for a, b, s, t in zip(waited, waited[1:], edges, edges[1:], strict=False)
     ]
@@ -461,11 +461,11 @@ def _draw_waiting(run: RunRecord) -> Markup | None:
 
 
 def _draw_rate(run: RunRecord) -> Markup | None:
-    known = _moments_in_time(run)
-    if len(known) < 3 or not known[-1].bytes_read:
+    moments = _moments_in_time(run)
+    if len(moments) < 3 or not moments[-1].bytes_read:
         return None
-    edges = _time_edges(known)
-    read = [_interpolate(known, [float(m.bytes_read or 0) for m in known], t) for t in edges]
+    edges = _time_edges(moments)
+    read = [_interpolate(moments, [float(m.bytes_read or 0) for m in moments], t) for t in edges]
     rates = [(b - a) / (t - s) / 1e6 for a, b, s, t in zip(read, read[1:], edges, edges[1:], strict=False)]
     x, y = time_axis(edges[-1], ACROSS), linear_axis(0.0, max(rates) * 1.08, UPWARDS)
     says = f"{size_text(read[-1])} were read, {size_text(read[-1] / edges[-1])} a second on average."

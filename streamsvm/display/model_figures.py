@@ -52,8 +52,8 @@ def draw_columns(run: RunRecord) -> PagePart | None:
     if run.facts is None:
         return None
     coefficients = _list_coefficients(run)
-    known = [one for one in run.facts.columns if one.share is not None and one.share > 0]
-    if not known:
+    columns_with_effect = [one for one in run.facts.columns if one.share is not None and one.share > 0]
+    if not columns_with_effect:
         if coefficients is None:
             return None
         return PagePart("columns", "What matters", COEFFICIENTS_LEAD, coefficients)
@@ -61,8 +61,8 @@ def draw_columns(run: RunRecord) -> PagePart | None:
         "How much each column of the table moves f(x): the standard deviation of what it adds, as a share of the sum over all columns. "
         "Open one to see its values."
     )
-    most = max(one.share or 0.0 for one in known)
-    shown = [_draw_column(one, most, run) for one in known]
+    most = max(one.share or 0.0 for one in columns_with_effect)
+    shown = [_draw_column(one, most, run) for one in columns_with_effect]
     parts = shown[:MAX_OPEN_COLUMNS]
     if len(shown) > MAX_OPEN_COLUMNS:
         more = len(shown) - MAX_OPEN_COLUMNS
@@ -144,10 +144,10 @@ def _list_values(one: TableColumn, run: RunRecord) -> Markup:
 
 def _extremes(pulls: list[float], problems: list[str]) -> tuple[str, str]:
     """Return the problems with the largest and the smallest effect of a value, with these effects."""
-    known = list(zip(pulls, problems, strict=False))
-    if not known:
+    pairs = list(zip(pulls, problems, strict=False))
+    if not pairs:
         return "–", "–"
-    (high, most), (low, least) = max(known), min(known)
+    (high, most), (low, least) = max(pairs), min(pairs)
     return (
         f"{shorten(most, 24)} {format_number(high, '+.3g')}",
         f"{shorten(least, 24)} {format_number(low, '+.3g')}",
@@ -269,12 +269,12 @@ def _change_texts(one: ColumnChange) -> tuple[str, str, str]:
 
 def _list_columns(run: RunRecord) -> list[Markup]:
     """Return the folded table of the kinds and typical values of columns, those with missing values first."""
-    known = [] if run.facts is None else [one for one in run.facts.columns if one.values]
-    if not known:
+    columns = [] if run.facts is None else [one for one in run.facts.columns if one.values]
+    if not columns:
         return []
-    lacking = [one for one in known if one.missing]
-    summary = f"{len(known)} columns" + (f", {len(lacking)} of them with missing values" if lacking else "")
-    ordered = sorted(known, key=lambda one: -(one.missing or 0.0))
+    lacking = [one for one in columns if one.missing]
+    summary = f"{len(columns)} columns" + (f", {len(lacking)} of them with missing values" if lacking else "")
+    ordered = sorted(columns, key=lambda one: -(one.missing or 0.0))
     rows = [
         (
             shorten(one.name),

@@ -52,11 +52,11 @@ def frame_page(page: str) -> Markup:
 def _describe_fit(run: RunRecord) -> str:
     """Return the subtitle of a fit: loss, kernel or curves, C, solver and store."""
     kernel = "curves" if run.job.get("curves") else str(run.job.get("kernel") or "linear")
-    known = [_describe_loss(run), kernel + (f", {run.job['landmarks']} landmarks" if run.job.get("landmarks") else "")]
+    parts = [_describe_loss(run), kernel + (f", {run.job['landmarks']} landmarks" if run.job.get("landmarks") else "")]
     if run.plan is not None:
-        known += [_describe_costs(run, list(dict.fromkeys(run.plan.C))), run.plan.solver]
+        parts += [_describe_costs(run, list(dict.fromkeys(run.plan.C))), run.plan.solver]
     store = run.facts.store.path if run.facts is not None else str(run.job.get("store", ""))
-    return " · ".join([text for text in known if text] + ([f"trained on {store}"] if store else []))
+    return " · ".join([text for text in parts if text] + ([f"trained on {store}"] if store else []))
 
 
 def _describe_loss(run: RunRecord) -> str:

@@ -192,8 +192,8 @@ def find_baseline(e: Evaluated) -> Baseline:
     """Return the baseline on the evaluated rows: the most frequent of the classes of the model."""
     counts = [sum(row) for row in e.confusion]
     total = max(sum(counts), 1)
-    known = [(n, name) for n, name in zip(counts, e.truths, strict=False) if name in e.classes]
-    most, name = max(known, default=(0, "–"), key=lambda one: one[0])
+    counted = [(n, name) for n, name in zip(counts, e.truths, strict=False) if name in e.classes]
+    most, name = max(counted, default=(0, "–"), key=lambda one: one[0])
     return Baseline(name, most / total, [n / total for n in counts if n])
 
 
@@ -375,15 +375,15 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
 
     Empty if thresholds were not recorded.
     """
-    known = sorted(e.thresholds)
-    if len(known) < 3:
+    points_by_threshold = sorted(e.thresholds)
+    if len(points_by_threshold) < 3:
         return []
-    inner = known[len(known) // 100 : -(len(known) // 100) or None]
+    inner = points_by_threshold[len(points_by_threshold) // 100 : -(len(points_by_threshold) // 100) or None]
     low, high = inner[0][0], inner[-1][0]
     if not high > low:
         return []
     x, y = linear_axis(low, high, ACROSS), share_axis(UPWARDS)
-    best = max(known, key=lambda one: _harmonic_mean(one[1], one[2]))
+    best = max(points_by_threshold, key=lambda one: _harmonic_mean(one[1], one[2]))
     F1 = _harmonic_mean(best[1], best[2])
     says = f"Precision, recall and F1 over the threshold: F1 is largest, {F1:.4f}, at {best[0]:.4g}."
     labels = ("threshold of the decision value", "%")
@@ -393,7 +393,9 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     chart.line([(t, _harmonic_mean(p, r)) for t, p, r in inner], INK, "F1")
     if low < own < high:
         chart.upright(own)
-    recalls = [(f"recall {percent(share)}", _reaching(known, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)]
+    recalls = [
+        (f"recall {percent(share)}", _reaching(points_by_threshold, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)
+    ]
     rows = [
         (name, format_number(t), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")
         for name, (t, p, r) in [("the best F1", best), *recalls]
@@ -405,9 +407,9 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     return [side_by_side(chart.render(), numbers)]
 
 
-def _reaching(known: list[tuple[float, float, float]], recall: float) -> tuple[float, float, float]:
-    """Return the threshold with the largest precision among those with at least this recall; ``known``: (threshold, precision, recall)."""
-    return max((one for one in known if one[2] >= recall), key=lambda one: one[1], default=known[0])
+def _reaching(points: list[tuple[float, float, float]], recall: float) -> tuple[float, float, float]:
+    """Return the threshold with the largest precision among those with at least this recall; ``points``: (threshold, precision, recall)."""
+    return max((one for one in points if one[2] >= recall), key=lambda one: one[1], default=points[0])
 
 
 def _auc_text(e: Evaluated) -> str:
@@ -536,15 +538,15 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     of_sample = evaluated is not None and run.evaluation is not None and evaluated.rows < run.evaluation.rows
     first = "Margins of a sample of the evaluated rows" if of_sample else "Margins of the evaluated rows"
     titles = (first, "Margins of a sample of the training rows")
-    known = [
+    histograms = [
         (histogram, title)
         for histogram, title in zip((evaluated, trained), titles, strict=True)
         if histogram is not None
     ]
-    if not known:
+    if not histograms:
         return None
     if run.is_regression:
-        return _draw_residuals(known[0][0], run)
+        return _draw_residuals(histograms[0][0], run)
     binary = run.plan is None or (run.plan.problems <= len(set(run.plan.C)) and run.plan.together <= 2)
     of_f = "y f(x)" if run.threshold() is None else "y (f(x) − the threshold)"
     of_classes = "how far the value of the true class is above the largest of the others"
@@ -555,18 +557,20 @@ def draw_margins(run: RunRecord) -> PagePart | None:
         f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."
     )
     is_one_class = run.settings.get("one_class") and all(
-        sum(map(any, histogram.counts.values())) == 1 for histogram, _ in known
+        sum(map(any, histogram.counts.values())) == 1 for histogram, _ in histograms
     )
     if is_one_class:
         lead = "Where f(x) is below 0, a row is unlike the rows that the model was trained on"
         lead += "." if not (nu := run.settings.get("nu")) else f", of which at most {percent(float(nu), 3)} are there."
-        known = [(_only_used(histogram), title.replace("Margins", "Values f(x)")) for histogram, title in known]
-    classes = max(len(histogram.counts) for histogram, _ in known)
+        histograms = [
+            (_only_used(histogram), title.replace("Margins", "Values f(x)")) for histogram, title in histograms
+        ]
+    classes = max(len(histogram.counts) for histogram, _ in histograms)
     if classes > SERIES:
         lead += f" The {SERIES} largest of {classes} classes are drawn."
     if is_one_class:
-        return PagePart("margins", "Values", lead, side_by_side(*(_draw_values(*one) for one in known)))
-    figures = side_by_side(*(_draw_margin_histogram(histogram, title, run) for histogram, title in known))
+        return PagePart("margins", "Values", lead, side_by_side(*(_draw_values(*one) for one in histograms)))
+    figures = side_by_side(*(_draw_margin_histogram(histogram, title, run) for histogram, title in histograms))
     return PagePart("margins", "Margins", lead, figures)
 
 

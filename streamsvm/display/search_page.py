@@ -177,8 +177,8 @@ def _score_cell(score: GridPoint | None, search: Search, low: float, high: float
     best = search.best
     good = (high - score.value) / (high - low) if high > low else 0.5
     depth = int(9.99 * (1.0 - good if search.higher_is_better else good)) if high > low else 5
-    apart = search.rank(score.value) > search.rank(best.value) + best.standard_error
-    mark = "" if score == best or apart else "*"
+    is_worse = search.rank(score.value) > search.rank(best.value) + best.standard_error
+    mark = "" if score == best or is_worse else "*"
     kind = f"q{depth} best" if score == best else f"q{depth}"
     text = f"{100 * score.value:.2f}{mark}" if search.in_percent else f"{score.value:.4g}{mark}"
     return element("td", text, class_=kind)

@@ -212,11 +212,11 @@ class Progress:
     @property
     def passes_left(self) -> int | None:
         """Estimated passes until the gap reaches the tolerance, by extrapolating the logarithm of the best gap; None if it does not fall."""
-        known = [math.log10(gap) for gap in self.gaps if 0.0 < gap < math.inf]
-        if len(known) < 3 or self.tolerance <= 0.0 or min(known) >= known[0]:
+        log_gaps = [math.log10(gap) for gap in self.gaps if 0.0 < gap < math.inf]
+        if len(log_gaps) < 3 or self.tolerance <= 0.0 or min(log_gaps) >= log_gaps[0]:
             return None
-        fall = (known[0] - min(known)) / (len(known) - 1)
-        return max(1, math.ceil((min(known) - math.log10(self.tolerance)) / fall))
+        fall = (log_gaps[0] - min(log_gaps)) / (len(log_gaps) - 1)
+        return max(1, math.ceil((min(log_gaps) - math.log10(self.tolerance)) / fall))
 
     def describe_left(self) -> str:
         """Return the estimated time left as text: of the whole job if possible, else of this pass."""
@@ -344,12 +344,12 @@ def describe_held_out(best: JsonObject) -> tuple[str, str]:
 
 def draw_gap_curve(gaps: Sequence[float]) -> str:
     """Draw the gaps of the last passes as a curve on a log scale, a character for each; empty for fewer than two passes."""
-    known = [math.log10(gap) for gap in gaps[-CURVE_PASSES:] if 0.0 < gap < math.inf]
-    if len(known) < 2:
+    log_gaps = [math.log10(gap) for gap in gaps[-CURVE_PASSES:] if 0.0 < gap < math.inf]
+    if len(log_gaps) < 2:
         return ""
-    low, high = min(known), max(known)
+    low, high = min(log_gaps), max(log_gaps)
     scale = (len(LEVELS) - 1) / (high - low) if high > low else 0.0
-    return "".join(LEVELS[round((value - low) * scale)] for value in known)
+    return "".join(LEVELS[round((value - low) * scale)] for value in log_gaps)
 
 
 def draw_memory(used: int, limit: int, width: int = 10) -> str:

@@ -213,7 +213,7 @@ class Training:
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         unsolved = [self.runs[problem.number] for problem in self.active()] + self.cut_short
         if not unsolved and not self.waiting():
-            stopped = any(known["stopped"] for known in self.validation_state.values())
+            stopped = any(score["stopped"] for score in self.validation_state.values())
             self.status = Status.PATIENCE if stopped else Status.CONVERGED
             return True
         if self.ending:

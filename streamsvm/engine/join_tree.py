@@ -65,8 +65,8 @@ class JoinTree(Generic[T]):
     def missing(self) -> list[int]:
         """Return the numbers of the missing parts, ascending."""
         with self._quiet:
-            known = {number for span in self._nodes for number in range(*span)}
-        return [number for number in range(self._root.stop) if number not in known]
+            joined = {number for span in self._nodes for number in range(*span)}
+        return [number for number in range(self._root.stop) if number not in joined]
 
     def add(self, number: int, result: T) -> None:
         """Add the result of a part and join siblings. Any thread may call it."""

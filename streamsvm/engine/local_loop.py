@@ -180,11 +180,11 @@ class LocalGroupTrainer(GroupTrainer):
     def _visit_groups(self, pass_input: PassInput, checkpointer: Checkpointer) -> PartialResult:
         if self._solver.shuffled:
             return self._merge_all_groups(pass_input, checkpointer)
-        known = {
+        restored = {
             PartSpan(first, stop): PartialResult(first, stop, states) for first, stop, states in self.training.partials
         }
         groups, join = self._fit.groups, Join(self._fit.work.solver, pass_input)
-        tree = JoinTree(len(groups), join, self._store_row_values, known)
+        tree = JoinTree(len(groups), join, self._store_row_values, restored)
         self.training.unfinished_pass = _UnfinishedPassOfGroups(tree, groups)
         self._count_bytes_read(tree.missing())
         on_progress = self._make_progress_callback(checkpointer)

@@ -302,8 +302,8 @@ class Versions:
         """
         older_versions = [int(older["version"])] if older else []
         self.must_write_files = not saved or IN_STATES in saved
-        known = ([int(saved["version"])] if saved else []) + older_versions
-        self.version = max(known, default=0) + 1 if self.must_write_files else known[0]
+        versions = ([int(saved["version"])] if saved else []) + older_versions
+        self.version = max(versions, default=0) + 1 if self.must_write_files else versions[0]
         self._protected = [self.version, *older_versions]
         self._on_disk = set(self._protected)
 

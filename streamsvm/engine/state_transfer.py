@@ -70,12 +70,12 @@ def _apply_once(change: ArrayFunction) -> ArrayFunction:
     """Return a function that calls ``change`` once for each array and returns the same result wherever the array occurs
     again.
     """
-    known: dict[int, tuple[State, State]] = {}
+    results: dict[int, tuple[State, State]] = {}
 
     def change_once(value: State) -> State:
-        if id(value) not in known:
-            known[id(value)] = value, change(value)  # holds the array itself, so that its id is not used for another
-        return known[id(value)][1]
+        if id(value) not in results:
+            results[id(value)] = value, change(value)  # holds the array itself, so that its id is not used for another
+        return results[id(value)][1]
 
     return change_once
 

@@ -94,11 +94,17 @@ class Calibrated:
 
 
 def calibrate(
-    job: FitJob, plan: Plan, training: Training, seen: Store, fits: FoldFits, *, executor: Executor | None = None
+    job: FitJob,
+    plan: Plan,
+    training: Training,
+    feature_store: Store,
+    fits: FoldFits,
+    *,
+    executor: Executor | None = None,
 ) -> dict[float, Calibrated]:
     """Return by C the calibration and the threshold that the job asks for.
 
-    ``seen``: the store that the solver has read. ``executor``: computes the scores; None: the threads of the fit. Raises
+    ``feature_store``: the store that the solver has read. ``executor``: computes the scores; None: the threads of the fit. Raises
     DataError for a class without rows, CalibrationTimeout at the time limit, and the errors of reading and training.
     """
     from streamsvm.jobs.calibration_scores import FinishedFit, fold_scores, leave_one_out_scores
@@ -108,11 +114,11 @@ def calibrate(
     folds = choose_folds(job, fits.plan.solver, plan.problems)
     if folds is None:
         weights = np.array([_weights(plan, run.state) for run in training.runs])
-        threads = count_readers(job, plan.solver, seen.layout, plan.memory.threads)
-        solved = FinishedFit(seen, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
+        threads = count_readers(job, plan.solver, feature_store.layout, plan.memory.threads)
+        solved = FinishedFit(feature_store, plan.features, plan.problems, weights, job.prefetch, job.seed, fits.time)
         tables = leave_one_out_scores(solved, outcomes, local_executor(threads) if executor is None else executor)
     else:
-        tables = fold_scores(replace(fits, folds=folds), seen, outcomes)
+        tables = fold_scores(replace(fits, folds=folds), feature_store, outcomes)
     method = LEAVE_ONE_OUT if folds is None else f"{folds} folds"
     calibrations = {}
     for of_C, table in zip(outcomes, tables, strict=True):
@@ -123,7 +129,7 @@ def calibrate(
             calibrations[of_C.C] = Calibrated(None, {}, threshold)
             continue
         calibrator: Calibrator = CALIBRATIONS[job.calibrate].fit(table)
-        calibration = Calibration(calibrator, method, seen.layout.rows)
+        calibration = Calibration(calibrator, method, feature_store.layout.rows)
         calibrations[of_C.C] = Calibrated(calibration, _compare_reliability(table, calibrator), threshold)
     return calibrations
 

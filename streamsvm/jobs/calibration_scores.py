@@ -268,11 +268,11 @@ class FoldDecision:
         return values
 
 
-def fold_scores(fits: FoldFits, seen: Store, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
+def fold_scores(fits: FoldFits, feature_store: Store, outcomes: Sequence[Outcomes]) -> list[ScoreTable]:
     """Return the scores by folds for each of ``outcomes``. Raises UsageError for too few rows, CalibrationTimeout, and
     the errors of training.
     """
-    store = folding.cut_finer(seen, fits.folds, fits.depth)
+    store = folding.cut_finer(feature_store, fits.folds, fits.depth)
     fold = folding.deal_chunks(store.layout, fits.folds, fits.seed)
     decisions = []
     for number in range(fits.folds):

@@ -212,35 +212,35 @@ def compare_columns(recorded: Any, means: Float64, rows: int) -> list[JsonObject
 def _compare_column(one: JsonObject, means: Float64, rows: int) -> list[JsonObject]:
     numbers = [v for v in one["values"] if not v["is_share"]]
     shares = [v for v in one["values"] if v["is_share"] and v["name"] != "missing"]
-    seen = {v["place"]: float(means[v["place"]]) + float(v["offset"]) for v in one["values"]}
-    missing = _compare_missing(one, shares, seen)
+    evaluated_means = {v["place"]: float(means[v["place"]]) + float(v["offset"]) for v in one["values"]}
+    missing = _compare_missing(one, shares, evaluated_means)
     base = {"name": one["name"], "kind": one["kind"], **missing}
     if one["kind"] == NUMBER and len(numbers) == 1 and numbers[0]["deviation"] > 0:
         (v,) = numbers
-        far = abs(seen[v["place"]] - v["mean"]) / v["deviation"]
-        change = {"value": "", "trained": v["mean"], "evaluated": seen[v["place"]]}
+        far = abs(evaluated_means[v["place"]] - v["mean"]) / v["deviation"]
+        change = {"value": "", "trained": v["mean"], "evaluated": evaluated_means[v["place"]]}
         return [base | change | {"difference": far, "chance": 1.0 / math.sqrt(rows)}]
     if not shares:
         return []
-    differences = [seen[v["place"]] - v["mean"] for v in shares]
+    differences = [evaluated_means[v["place"]] - v["mean"] for v in shares]
     rest = 1.0 - min(1.0, sum(v["mean"] for v in shares))
     chance = [math.sqrt(max(p * (1.0 - p), 0.0) / rows) for p in (*(v["mean"] for v in shares), rest)]
     largest = max(range(len(shares)), key=lambda k: abs(differences[k]))
     v = shares[largest]
-    change = {"value": v["name"], "trained": v["mean"], "evaluated": seen[v["place"]]}
+    change = {"value": v["name"], "trained": v["mean"], "evaluated": evaluated_means[v["place"]]}
     distance = (sum(map(abs, differences)) + abs(sum(differences))) / 2
     return [base | change | {"difference": distance, "chance": 0.4 * sum(chance)}]
 
 
-def _compare_missing(one: JsonObject, shares: Sequence[JsonObject], seen: dict[int, float]) -> JsonObject:
+def _compare_missing(one: JsonObject, shares: Sequence[JsonObject], evaluated_means: dict[int, float]) -> JsonObject:
     """Return the fractions of rows without a value in the training and in the evaluation; empty if they are unknown."""
     marks = [v for v in one["values"] if v["is_share"] and v["name"] == "missing"]
     if one["missing"] is None:
         return {}
     if marks:
-        return {"missing": [one["missing"], seen[marks[0]["place"]]]}
+        return {"missing": [one["missing"], evaluated_means[marks[0]["place"]]]}
     if len(shares) == one["of"]:
-        return {"missing": [one["missing"], max(0.0, 1.0 - sum(seen[v["place"]] for v in shares))]}
+        return {"missing": [one["missing"], max(0.0, 1.0 - sum(evaluated_means[v["place"]] for v in shares))]}
     return {}
 
 
@@ -256,8 +256,8 @@ def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
     deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
     lists = []
     for k, w in enumerate(model.weights[:MAX_LISTED_CLASSES]):
-        known = min(len(deviation), len(w) - 1)
-        effect = np.abs(w[:known] * deviation[:known])
+        count = min(len(deviation), len(w) - 1)
+        effect = np.abs(w[:count] * deviation[:count])
         top = np.argsort(-effect, kind="stable")[:MAX_COEFFICIENTS]
         shown = [j for j in top.tolist() if effect[j] > 0]
         rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in shown]

@@ -104,13 +104,13 @@ def _statistics(store: StoredFiles) -> list[JsonObject]:
 def model_facts(path: Path) -> JsonObject:
     """Return facts about a model and how it was made, as plain JSON."""
     model = models.load(path)
-    known = model.provenance
+    provenance = model.provenance
     return {
         "kind": "model",
         "path": str(path),
         "classes": list(model.classes),
         "columns": model.columns,
-        "offsets": _offsets(known),
+        "offsets": _offsets(provenance),
         "function": model.kind,
         "expansion": None
         if model.expansion is None
@@ -120,10 +120,10 @@ def model_facts(path: Path) -> JsonObject:
         "threshold": model.provenance.get("threshold"),
         "calibration": None if model.calibration is None else model.calibration.header(),
         "bytes": path.stat().st_size,
-        "certificates": known.get("certificates", []),
-        "settings": known.get("settings", {}),
-        "store": known.get("store", {}),
-        "streamsvm": known.get("streamsvm"),
+        "certificates": provenance.get("certificates", []),
+        "settings": provenance.get("settings", {}),
+        "store": provenance.get("store", {}),
+        "streamsvm": provenance.get("streamsvm"),
     }
 
 

@@ -56,8 +56,8 @@ def partial_fit(job: FitJob, store: Store, start: Model | None, rows: int) -> Mo
         visitor.finish(one.state)
         weights.append(to_model_rows(plan, solver.current_weights(one.state)))
     portions = {"rows": rows + layout.rows, "solver": plan.solver_name}
-    known = {"encoding": store.facts.get("encoding"), "streamsvm": __version__, PORTIONS: portions}
-    return Model(np.concatenate(weights), plan.class_names, known)
+    provenance = {"encoding": store.facts.get("encoding"), "streamsvm": __version__, PORTIONS: portions}
+    return Model(np.concatenate(weights), plan.class_names, provenance)
 
 
 def _plan(job: FitJob, store: Store) -> Plan:

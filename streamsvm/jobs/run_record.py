@@ -193,9 +193,9 @@ def measure_sample(store: Store, plan: Plan, model: Model, passes: int) -> JsonO
             truths.append(np.zeros(len(codes), np.int32))
         else:
             truth = to_model[codes]
-            known = truth >= 0
-            margins.append(measure_margins(model, model.decision(X)[known], truth[known]))
-            truths.append(truth[known])
+            in_classes = truth >= 0
+            margins.append(measure_margins(model, model.decision(X)[in_classes], truth[in_classes]))
+            truths.append(truth[in_classes])
         if store.layout.columns <= WIDEST:
             means.append(_means(X, store.layout.columns))
     histogram = build_histogram(np.concatenate(margins), np.concatenate(truths), model.classes or (TARGET,))

@@ -426,9 +426,9 @@ class MeasureCounts:
         """Return the counted decision values of a model of two classes, for measures of their order."""
         decision = np.concatenate([f[:, 0] for f, _ in self.pieces[model]])
         truth = np.concatenate([t for _, t in self.pieces[model]])
-        known = (truth == 0) | (truth == 1)
-        second = (truth[known] == 1).astype(np.float64)
-        return count_scores(decision[known], second, 1.0 - second)
+        in_task = (truth == 0) | (truth == 1)
+        second = (truth[in_task] == 1).astype(np.float64)
+        return count_scores(decision[in_task], second, 1.0 - second)
 
     def majority_error(self) -> float | None:
         """Return the error of always predicting the most frequent class; None if the measure does not count labels."""
@@ -475,8 +475,8 @@ class MeasureCounts:
         """Return the area under the curve; for several classes, its mean over the classes that have rows."""
         decision = np.concatenate([f for f, _ in pieces])
         truth = np.concatenate([t for _, t in pieces])
-        known = (truth >= 0) & (truth < self.task.outcomes)
-        decision, truth = decision[known], truth[known]
+        in_task = (truth >= 0) & (truth < self.task.outcomes)
+        decision, truth = decision[in_task], truth[in_task]
         area = roc_auc if self.measure.kind == "auc" else average_precision
         if decision.shape[1] == 1:
             side = 1.0 if self.task.positive == 1 else -1.0
@@ -522,9 +522,9 @@ def _sum_misses(decision: Float64, truth: Int32) -> tuple[float, ...]:
     """Return the number of rows of a chunk, and of those with TOP classes or more above their own; a row of an unknown label is
     one of these.
     """
-    known = (truth >= 0) & (truth < decision.shape[1])
-    f = decision[known]
-    above = (f > f[np.arange(len(f)), truth[known]][:, None]).sum(axis=1)
+    in_task = (truth >= 0) & (truth < decision.shape[1])
+    f = decision[in_task]
+    above = (f > f[np.arange(len(f)), truth[in_task]][:, None]).sum(axis=1)
     return len(truth), len(truth) - int((above < TOP).sum())
 
 
@@ -532,8 +532,8 @@ def _sum_probabilities(p: Float64, truth: Int32) -> tuple[float, ...]:
     """Return the number of rows, the sum of log losses and the sum of squared errors of a chunk, without rows of
     unknown labels.
     """
-    known = (truth >= 0) & (truth < p.shape[1])
-    p, truth = p[known], truth[known]
+    in_task = (truth >= 0) & (truth < p.shape[1])
+    p, truth = p[in_task], truth[in_task]
     of_truth = p[np.arange(len(p)), truth]
     losses = -np.log(np.maximum(of_truth, MIN_PROBABILITY))
     squares = (p[:, 1] - (truth == 1)) ** 2 if p.shape[1] == 2 else (p * p).sum(axis=1) - 2.0 * of_truth + 1.0

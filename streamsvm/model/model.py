@@ -265,8 +265,8 @@ class Model:
         """The certificate of each problem, a bound on its distance from the optimum: one for two classes, else one for
         each class, in the order of the classes.
         """
-        known = self.provenance.get("certificates", [])
-        return tuple(Certificate(c["primal"], c["dual"], rounding=c.get("rounding", 0.0)) for c in known)
+        records = self.provenance.get("certificates", [])
+        return tuple(Certificate(c["primal"], c["dual"], rounding=c.get("rounding", 0.0)) for c in records)
 
     @property
     def certificate(self) -> Certificate:
@@ -278,8 +278,8 @@ class Model:
     @property
     def names(self) -> tuple[str, ...] | None:
         """The names of the columns; None if they have no names."""
-        known = self.provenance.get("names")
-        return None if known is None else tuple(known)
+        recorded = self.provenance.get("names")
+        return None if recorded is None else tuple(recorded)
 
     @property
     def coef(self) -> Float64:
@@ -302,8 +302,8 @@ class Model:
         """The number that is subtracted from a column before the model is applied, by column number; most columns have
         none.
         """
-        known = (self.provenance.get("encoding") or {}).get("offsets") or ()
-        return {int(j): float(o) for j, o in known}
+        recorded = (self.provenance.get("encoding") or {}).get("offsets") or ()
+        return {int(j): float(o) for j, o in recorded}
 
     @property
     def intercept(self) -> Float64:

@@ -297,12 +297,12 @@ class FitTasks:
     @classmethod
     def begin(cls, estimator: Any, X: Any, y: Any, sample_weight: Any) -> FitTasks:
         """Begin the task of a fit, whose number of passes is not known in advance."""
-        known = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
+        arguments = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
         if not SUPPORTED:
-            return cls(estimator, known)
+            return cls(estimator, arguments)
         context = estimator._init_callback_context(max_subtasks=None)  # noqa: SLF001 (documented for estimators of others)
-        context.call_on_fit_task_begin(estimator=estimator, **known)
-        return cls(estimator, known, context)
+        context.call_on_fit_task_begin(estimator=estimator, **arguments)
+        return cls(estimator, arguments, context)
 
     def end_pass(self) -> bool:
         """Report a finished pass, and return whether a callback requests the end of the fit.
@@ -371,13 +371,13 @@ def restore_labels(model: Model, y: Any) -> Array:
     if y is None or isinstance(y, str) or not isinstance(y, Sequence | Shaped) or kind_of(y) in DASK:
         return model.labels
     distinct = np.unique(np.asarray(y))
-    known = {label_text(value): value for value in distinct.tolist()}
+    label_by_text = {label_text(value): value for value in distinct.tolist()}
     if distinct.dtype.kind == "b":
-        known |= {str(value).lower(): value for value in distinct.tolist()}
-    text = all(isinstance(value, str) for value in known.values())
-    if not set(model.classes) <= set(known) or (distinct.dtype.kind == "O" and not text):
+        label_by_text |= {str(value).lower(): value for value in distinct.tolist()}
+    text = all(isinstance(value, str) for value in label_by_text.values())
+    if not set(model.classes) <= set(label_by_text) or (distinct.dtype.kind == "O" and not text):
         return model.labels
-    return np.array([known[text] for text in model.classes], distinct.dtype)
+    return np.array([label_by_text[text] for text in model.classes], distinct.dtype)
 
 
 def sort_codes(store: Store) -> list[int]:
@@ -405,13 +405,13 @@ def class_weights(
 def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
     """Return a model with its class codes replaced by the labels ``classes`` (k,), and with the names of columns (d,) if they have some."""
     texts = [label_text(label) for label in classes.tolist()]
-    known: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
+    provenance: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
     kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
-    known |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
+    provenance |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
     if (threshold := model.provenance.get("threshold")) is not None:
-        known |= {"threshold": threshold | {"positive": texts[int(threshold["positive"])]}}
+        provenance |= {"threshold": threshold | {"positive": texts[int(threshold["positive"])]}}
     return replace(
-        model, classes=tuple(texts[int(code)] for code in model.classes), provenance=model.provenance | known
+        model, classes=tuple(texts[int(code)] for code in model.classes), provenance=model.provenance | provenance
     )
 
 
@@ -546,8 +546,8 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         ``input_features`` may only be ``feature_names_in_``, as in scikit-learn. Raises ValueError for other names.
         """
         check_is_fitted(self)
-        known = vars(self).get("feature_names_in_")
-        if input_features is not None and known is not None and list(input_features) != list(known):
+        fitted_names = vars(self).get("feature_names_in_")
+        if input_features is not None and fitted_names is not None and list(input_features) != list(fitted_names):
             raise ValueError("input_features is not equal to feature_names_in_")
         return np.array(column_names(self.model_), dtype=object)
 

@@ -91,8 +91,8 @@ class StreamOneClassSVM(OutlierMixin, StreamEstimator):
         with self._report_passes() as report:
             result = fit_in_memory(job, store, report)
         columns = vars(self).get("feature_names_in_")
-        known = {} if columns is None else {"names": [str(name) for name in columns]}
-        model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | known)
+        provenance = {} if columns is None else {"names": [str(name) for name in columns]}
+        model = replace(result.model, classes=OUTCOMES, provenance=result.model.provenance | provenance)
         keep_fit(self, result, model, count_rows(weights, rows))
 
     def _fit_rows(self, X: StreamRows, y: Any, sample_weight: Any, chosen: ValuesByName) -> None:

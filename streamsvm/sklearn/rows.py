@@ -309,8 +309,8 @@ class StreamRows:
     def __getitem__(self, key: Any) -> StreamRows:
         """Return a selection of the rows, in any order. Raises IndexError, and ValueError for a row that is selected twice."""
         rows = key[0] if isinstance(key, tuple) else key
-        known = np.arange(self._whole.store.layout.rows) if self._numbers is None else self._numbers
-        chosen = np.atleast_1d(known[np.asarray(rows) if isinstance(rows, list) else rows])
+        numbers = np.arange(self._whole.store.layout.rows) if self._numbers is None else self._numbers
+        chosen = np.atleast_1d(numbers[np.asarray(rows) if isinstance(rows, list) else rows])
         if len(np.unique(chosen)) < len(chosen):
             raise ValueError("a row is chosen twice: give it the weight 2 instead")
         selection = copy(self)

@@ -88,13 +88,15 @@ def check_portion_classes(last: Array | None, classes: Any, y: Array) -> Array:
     """
     if classes is None and last is None:
         raise ValueError("classes must be passed on the first call to partial_fit")
-    known: Array = np.asarray(last if classes is None else np.unique(classes))
-    if last is not None and not np.array_equal(known, last):
+    all_classes: Array = np.asarray(last if classes is None else np.unique(classes))
+    if last is not None and not np.array_equal(all_classes, last):
         raise ValueError(f"`classes={classes!r}` is not the same as on last call to partial_fit, was: {last!r}")
-    unknown = np.setdiff1d(y, known)
-    if len(unknown) or len(known) < 2:
-        raise ValueError(f"y has the labels {unknown}, which are not classes, or there are fewer than two: {known}")
-    return known
+    unknown = np.setdiff1d(y, all_classes)
+    if len(unknown) or len(all_classes) < 2:
+        raise ValueError(
+            f"y has the labels {unknown}, which are not classes, or there are fewer than two: {all_classes}"
+        )
+    return all_classes
 
 
 def find_start(fitted: Fitted, kernel: str, classes: Array) -> Model | None:
@@ -320,12 +322,12 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
 
     def _job(self, chosen: ValuesByName) -> FitJob:
         """Return the job of a fit, after checking the parameters that are not options."""
-        for name, parameter, known in (
+        for name, parameter, choices in (
             ("multi_class", self.multi_class, (*SHAPES, CRAMMER_SINGER, SOFTMAX)),
             ("decision_function_shape", self.decision_function_shape, SHAPES),
         ):
-            if parameter not in known:
-                raise ValueError(f"{name} must be one of {', '.join(map(repr, known))}, not {parameter!r}")
+            if parameter not in choices:
+                raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {parameter!r}")
         by_nu = {} if self.nu is None else {"C": None}
         job = super()._job(by_nu | chosen)
         if self.multi_class == OVO and job.calibrate is not None:
@@ -399,19 +401,19 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
             )
         first = not self.__sklearn_is_fitted__()
         X, y = check_rows(self, X, y, reset=first)
-        known = check_portion_classes(None if first else self.classes_, classes, y)
-        if self.multi_class == OVO and len(known) > 2:
+        all_classes = check_portion_classes(None if first else self.classes_, classes, y)
+        if self.multi_class == OVO and len(all_classes) > 2:
             raise ValueError("portions are learned one class against the rest: multi_class='ovr'")
-        codes = np.searchsorted(known, y).astype(np.int32)
+        codes = np.searchsorted(all_classes, y).astype(np.int32)
         weights = check_weights(sample_weight, len(codes))
-        each_once = np.arange(len(known), dtype=np.int32)
-        start, rows = find_start(self, self.kernel, known), 0 if first else self.rows_seen_
+        each_once = np.arange(len(all_classes), dtype=np.int32)
+        start, rows = find_start(self, self.kernel, all_classes), 0 if first else self.rows_seen_
         with as_value_errors():
-            store = make_store(X, codes, weights, len(known), ends=(), least=1)
-            job = self._job({"class_weight": class_weights(self.class_weight, known, each_once, None)})
+            store = make_store(X, codes, weights, len(all_classes), ends=(), least=1)
+            job = self._job({"class_weight": class_weights(self.class_weight, all_classes, each_once, None)})
             model = partial_fit(job, store, start, rows)
-        self.classes_ = known
-        keep_model(self, label_model(model, known, vars(self).get("feature_names_in_")), rows + store.layout.rows)
+        self.classes_ = all_classes
+        keep_model(self, label_model(model, all_classes, vars(self).get("feature_names_in_")), rows + store.layout.rows)
         self.gap_, self.primal_, self.dual_ = float("inf"), float("nan"), float("nan")
         return self
 

@@ -101,8 +101,8 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
         for name, default in (("epsilon", 0.1), ("quantile", 0.5)):
             if parameters[name] not in {default, stated.get(name, parameters[name])}:
                 raise ValueError(explain_synonyms(name, parameters[name], "loss_options", stated))
-        known = {name: value for name, value in parameters.items() if name in LOSSES[self.loss]._fields}
-        return super()._job({"loss_options": known | stated} | chosen)
+        loss_settings = {name: value for name, value in parameters.items() if name in LOSSES[self.loss]._fields}
+        return super()._job({"loss_options": loss_settings | stated} | chosen)
 
     def _check_arrays(self, X: Any, y: Any) -> tuple[Any, Any]:
         X, y = check_rows(self, X, y, y_numeric=True)

@@ -150,7 +150,7 @@ class PointSums:
         return self.v.copy() if self.low is None else self.v + self.low
 
     def close(self, problem: Problem, w: Float64) -> PointEvaluation:
-        """The values at w, all blocks counted."""
+        """Return the values at w; called when all blocks are counted."""
         v = self.vector()
         half, square, gradient = 0.5 * float(w @ w), float(v @ v), w - v
         losses, smoothed, linear, quadratic = self.sums

@@ -131,9 +131,9 @@ def require_plain(dataset: H5Object, path: Path) -> H5Object:
     for number in range(properties.get_nfilters()):
         code = properties.get_filter(number)[0]
         if code not in BUILT_IN_FILTERS:
-            known = ", ".join(f"{name} ({k})" for k, name in BUILT_IN_FILTERS.items())
+            filters = ", ".join(f"{name} ({k})" for k, name in BUILT_IN_FILTERS.items())
             message = f"'{dataset.name}' of {path} is compressed by filter {code}, which is not part of HDF5"
-            raise SecurityError(message, code="E-FILTER", hint=f"write it again with one of {known}: h5repack")
+            raise SecurityError(message, code="E-FILTER", hint=f"write it again with one of {filters}: h5repack")
     return dataset
 
 

@@ -188,8 +188,8 @@ class ZarrBackend:
 
     def _is_on_disk(self, path: Path, spec: ArraySpec, index: int, payload: Any, crc: int) -> bool:
         """Return whether an interrupted build has written this unit, or it is undamaged in the store to repair."""
-        known = self._known.get(spec.name, [])
-        if index >= len(known) or known[index] != crc:
+        crcs = self._known.get(spec.name, [])
+        if index >= len(crcs) or crcs[index] != crc:
             return False
         nbytes = memoryview(payload).nbytes + CRC_BYTES
         if not path.is_file() or path.is_symlink() or path.stat().st_size != nbytes:

@@ -109,11 +109,11 @@ def find_driver_fields(kind: type) -> tuple[str, ...]:
 def begin_part(state: S) -> S:
     """Return the state with which a part of a pass begins. Visits of the part do not change ``state``."""
     kind: type = type(state)
-    known = _fields(kind)
-    if not known:
+    fields_of_kind = _fields(kind)
+    if not fields_of_kind:
         return copy.copy(state)
     part: S = object.__new__(kind)
-    for name, role, default, _ in known:
+    for name, role, default, _ in fields_of_kind:
         value = getattr(state, name)
         if role is None or role is Role.SEEN:
             pass
@@ -150,11 +150,11 @@ def merge_states(states: list[S], except_fields: Collection[str] = ()) -> S:
     if len(states) == 1:
         return first
     kind: type = type(first)
-    known = _fields(kind)
-    if not known:
+    fields_of_kind = _fields(kind)
+    if not fields_of_kind:
         raise TypeError(f"{kind.__name__} declares no role of any field: see streamsvm.types.state")
     others = states[1:]
-    for name, role, _, merge in known:
+    for name, role, _, merge in fields_of_kind:
         if role is Role.MEAN:
             setattr(first, name, sum(getattr(state, name) for state in states) / len(states))
         if merge is None or name in except_fields or (role is Role.FIRST_PASS_TOTAL and first.passes):  # type: ignore[attr-defined]

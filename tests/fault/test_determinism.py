@@ -157,7 +157,7 @@ def test_bits_of_a_converged_fit_do_not_depend_on_chunks(
     placed(monkeypatch)
     write_table(tmp_path, rows=300, columns=5)
     found = []
-    for size in (4096, 8192, 1 << 20):
+    for size in (4096, 1 << 20):
         store = ingested(tmp_path, store=tmp_path / f"{size}.zarr", chunk_bytes=size)
         settings = {"loss": "squared_hinge", "standardize": True, "tolerance": 1e-13, **CONVERGED[name]}
         model = fit(fit_job(store, tmp_path / "m", max_passes=400, overwrite=True, **settings)).model

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -55,7 +56,7 @@ def test_remote_source_makes_the_store_of_the_local_files(
     form: str, folder: Path, server: ObjectServer, tmp_path: Path
 ) -> None:
     """Named one by one, as a folder and by a pattern, with a fifth of the requests broken."""
-    options = {} if form == "svm" else {"label": "y"}
+    options: dict[str, Any] = {} if form == "svm" else {"label": "y"}
     local = sv.ingest(folder / form, tmp_path / "local.zarr", **options)
     digest = sv.open_store(tmp_path / "local.zarr").digest
     server.faults = FAULTS

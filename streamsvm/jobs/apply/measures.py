@@ -109,15 +109,15 @@ class ProvedCounts:
         verdicts, possible = model.prove(model.codes(decision), low, high), model.possible_classes(low, high)
         self.proved += int((verdicts == PROVED).sum())
         self.differs += int((verdicts == DIFFERS).sum())
-        known = truth < possible.shape[1]
-        can_be_right = known & possible[np.arange(len(truth)), np.where(known, truth, 0)]
+        in_classes = truth < possible.shape[1]
+        can_be_right = in_classes & possible[np.arange(len(truth)), np.where(in_classes, truth, 0)]
         self.wrong += int((~can_be_right).sum())
         self.perhaps += int((~can_be_right | (possible.sum(axis=1) > 1)).sum())
         if low.shape[1] == 1:
             self.worst, self.best = self.worst or Ranking(), self.best or Ranking()
-            positive = (truth == 1)[known]
+            positive = (truth == 1)[in_classes]
             for ranking, (above, below) in ((self.worst, (low, high)), (self.best, (high, low))):
-                ranking.add(np.where(positive, above[known, 0], below[known, 0]), positive)
+                ranking.add(np.where(positive, above[in_classes, 0], below[in_classes, 0]), positive)
 
     def _add_numbers(self, truth: Float64, low: Float64, high: Float64) -> None:
         self.proved += int(np.isfinite(high - low).sum())
@@ -326,14 +326,14 @@ class ClassAccumulator:
         self.probabilities.add(probabilities, truth)
         self.uncalibrated.add(read_as_log_odds(decision), truth)
 
-    def _add_binary(self, positive: NDArray[np.bool_], known: NDArray[np.bool_], f: Float64) -> None:
+    def _add_binary(self, positive: NDArray[np.bool_], in_classes: NDArray[np.bool_], f: Float64) -> None:
         slack = np.maximum(0.0, 1.0 - np.where(positive, f, -f))
         self._hinge += float(slack.sum())
         self._squared += float(slack @ slack)
         self.ranking = self.ranking or Ranking()
-        self.ranking.add(f[known], positive[known])
+        self.ranking.add(f[in_classes], positive[in_classes])
         if self.threshold is not None:
-            self._above += np.bincount(positive[known & (f > self.threshold)].astype(np.int64), minlength=2)
+            self._above += np.bincount(positive[in_classes & (f > self.threshold)].astype(np.int64), minlength=2)
 
     def merge(self, other: ClassAccumulator) -> ClassAccumulator:
         """Return an accumulator of the rows of both; the inputs do not change."""

@@ -90,13 +90,13 @@ class RowSamples:
         if model.numeric:
             error, points = np.abs(decision[:, 0] - truth), np.column_stack([truth, decision[:, 0]])
         else:
-            known = truth < len(model.classes)
-            if known.all():
+            in_classes = truth < len(model.classes)
+            if in_classes.all():
                 margins = measure_margins(model, decision, truth)
             else:
                 margins = np.zeros(len(truth))
-                margins[known] = measure_margins(model, decision[known], truth[known])
-            error, points = -margins, np.column_stack([truth, margins])[known]
+                margins[in_classes] = measure_margins(model, decision[in_classes], truth[in_classes])
+            error, points = -margins, np.column_stack([truth, margins])[in_classes]
         if model.numeric or len(model.weights) > 1:  # for two classes the page uses the ranking of all rows
             self._keep(hash_rows(points), points)
         wrong = np.flatnonzero(error > (self.worst[-1].error if len(self.worst) == WORST_ROWS else 0.0))

@@ -205,7 +205,7 @@ class RowBatches:
     def _truth(self, label: str) -> int:
         """Return the index of a label in ``truths``. An unknown label is the class 'rest' if the model has one, else appended."""
         if label not in self.truths:
-            trimmed = [k for k, known in enumerate(self.truths) if known.strip() == label.strip()]
+            trimmed = [k for k, truth in enumerate(self.truths) if truth.strip() == label.strip()]
             if len(trimmed) == 1:
                 return trimmed[0]
             if REST in self.truths:
@@ -221,8 +221,8 @@ class RowBatches:
         if threshold is not None:
             return (labels >= threshold).astype(np.int32)
         values, inverse = np.unique(labels, return_inverse=True)
-        known = np.array([self._truth(label_text(value)) for value in values.tolist()], np.int32)
-        return known[inverse]
+        codes = np.array([self._truth(label_text(value)) for value in values.tolist()], np.int32)
+        return codes[inverse]
 
     def _check_width(self, X: Rows) -> None:
         columns = self.model.columns

@@ -407,25 +407,27 @@ def _add_kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> 
     if expansion.scale is not None and expansion.shift is not None:
         shifted = graph.add("Sub", rows, graph.constant(expansion.shift.astype(np.float64)))
         rows = graph.add("Mul", shifted, graph.constant(expansion.scale.astype(np.float64)))
-    points, known = _dense_points(expansion), expansion.parameters
+    points, parameters = _dense_points(expansion), expansion.parameters
     if expansion.kernel == "rbf":
         center = points.mean(axis=0)
         rows, points = graph.add("Sub", rows, graph.constant(center)), points - center
     if expansion.kernel == "laplacian":
-        apart = graph.add("Sub", graph.add("Unsqueeze", rows, graph.constant(np.array([1]))), graph.constant(points))
-        length = graph.add("ReduceSum", graph.add("Abs", apart), graph.constant(np.array([2])), keepdims=0)
-        return graph.add("Exp", graph.add("Mul", length, graph.constant(np.array(-known["gamma"]))))
+        differences = graph.add(
+            "Sub", graph.add("Unsqueeze", rows, graph.constant(np.array([1]))), graph.constant(points)
+        )
+        length = graph.add("ReduceSum", graph.add("Abs", differences), graph.constant(np.array([2])), keepdims=0)
+        return graph.add("Exp", graph.add("Mul", length, graph.constant(np.array(-parameters["gamma"]))))
     product = graph.add("MatMul", rows, graph.constant(points.T))
     if expansion.kernel == "rbf":
-        return _add_rbf(graph, rows, points, product, known["gamma"])
+        return _add_rbf(graph, rows, points, product, parameters["gamma"])
     if expansion.kernel == "linear":
-        return graph.add("Mul", product, graph.constant(np.array(known["scale"])))
-    scaled = graph.add("Mul", product, graph.constant(np.array(known["gamma"])))
-    moved = graph.add("Add", scaled, graph.constant(np.array(known["coef0"])))
+        return graph.add("Mul", product, graph.constant(np.array(parameters["scale"])))
+    scaled = graph.add("Mul", product, graph.constant(np.array(parameters["gamma"])))
+    moved = graph.add("Add", scaled, graph.constant(np.array(parameters["coef0"])))
     if expansion.kernel == "sigmoid":
         return graph.add("Tanh", moved)
     if expansion.kernel == "polynomial":
-        return graph.add("Pow", moved, graph.constant(np.array(known["degree"])))
+        return graph.add("Pow", moved, graph.constant(np.array(parameters["degree"])))
     raise UsageError(f"the kernel '{expansion.kernel}' has no operators in ONNX", hint="keep the model as it is")
 
 
@@ -436,8 +438,8 @@ def _add_rbf(graph: GraphBuilder, rows: str, points: Float64, product: str, gamm
     squares = graph.add("ReduceSum", graph.add("Mul", rows, rows), graph.constant(np.array([1])), keepdims=1)
     doubled = graph.add("Mul", product, graph.constant(np.array(2.0)))
     sums = graph.add("Add", squares, graph.constant(np.square(points).sum(axis=1)))
-    apart = graph.add("Max", graph.add("Sub", sums, doubled), graph.constant(np.array(0.0)))
-    return graph.add("Exp", graph.add("Mul", apart, graph.constant(np.array(-gamma))))
+    differences = graph.add("Max", graph.add("Sub", sums, doubled), graph.constant(np.array(0.0)))
+    return graph.add("Exp", graph.add("Mul", differences, graph.constant(np.array(-gamma))))
 
 
 def _dense_points(expansion: Expansion) -> Float64:
@@ -498,8 +500,11 @@ def _add_normalize(graph: GraphBuilder, values: str, problems: int) -> str:
     if problems == 1:
         return graph.add("Concat", graph.add("Sub", one, values), values, axis=1)
     sums = graph.add("ReduceSum", values, graph.constant(np.array([1])), keepdims=1)
-    known, each = graph.add("Greater", sums, graph.constant(np.array(0.0))), graph.constant(np.array(float(problems)))
-    return graph.add("Div", graph.add("Where", known, values, one), graph.add("Where", known, sums, each))
+    is_positive, each = (
+        graph.add("Greater", sums, graph.constant(np.array(0.0))),
+        graph.constant(np.array(float(problems))),
+    )
+    return graph.add("Div", graph.add("Where", is_positive, values, one), graph.add("Where", is_positive, sums, each))
 
 
 def _add_sigma(graph: GraphBuilder, z: str) -> str:

@@ -194,7 +194,8 @@ def _piecewise_expression(f: str, at: Float64, values: Float64) -> str:
 
 def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
     """Return the expression of the decision value of a problem."""
-    weights, curves = model.weights[problem, :-1], {}
+    weights = model.weights[problem, :-1]
+    curves: dict[int, tuple[Float64, Float64]] = {}
     if isinstance(model.expansion, Hats):
         weights, curves = model.expansion.by_column(weights)
     constant, terms = float(model.weights[problem, -1]), []

@@ -125,10 +125,10 @@ class Evaluated(NamedTuple):
     """The weights with their gradient; None if it is not known."""
 
 
-def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Evaluated]:
+def certify(plan: Plan, training: Training, raw: Store, feature_store: Store) -> list[Evaluated]:
     """Set the certificate of every problem to that of the saved model, and set the status of the training, in place.
 
-    ``raw``: the stored rows. ``seen``: the store that the solver has read, of the same rows or of their features. Raises
+    ``raw``: the stored rows. ``feature_store``: the store that the solver has read, of the same rows or of their features. Raises
     DataError, UsageError or DefectError for values that are not finite, before anything is written. Returns what is
     proved of each problem, if the plan asks for enclosures; else an empty list.
     """
@@ -136,7 +136,7 @@ def certify(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eva
     if features is not None:
         evaluate_features(plan, training, raw, features)
     elif not plan.solver.exact_kernel:
-        evaluated = _bound(plan, training, raw, seen)
+        evaluated = _bound(plan, training, raw, feature_store)
     for run in training.runs:
         check_finite(run, plan)
     training.status = status_of(training, plan)
@@ -174,12 +174,12 @@ def _count_weights(store: Store) -> RowWeights:
     return RowWeights(total, squares, largest)
 
 
-def weights_of_rows(run: ProblemRun, known: RowWeights | None) -> RowWeights | None:
-    """Return the sums of row weights of a problem: ``known``, or for one class with a free offset those that the solver
+def weights_of_rows(run: ProblemRun, weights_by_row: RowWeights | None) -> RowWeights | None:
+    """Return the sums of row weights of a problem: ``weights_by_row``, or for one class with a free offset those that the solver
     has summed.
     """
     if run.problem.regularizer.has_scale:
-        return known
+        return weights_by_row
     facts = certificate_of(run).facts
     return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
 
@@ -223,9 +223,9 @@ def set_certificate(
     the optimum of the solver's problem, which to first order differs from that of the saved model by sum_i a*_i (change
     of m_i); a bound of that difference is subtracted.
     """
-    _, v, known, size, margin_change = errors
+    _, v, weights_by_row, size, margin_change = errors
     off = unit_of(run) * errors.off
-    (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, known)
+    (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, weights_by_row)
     own = getattr(evaluation, "own", None)
     if plan.writes_dual and own is not None:
         duals = [own.value()]
@@ -272,7 +272,7 @@ def weights_of(plan: Plan, run: ProblemRun) -> Float64:
 
 
 def evaluate_scaled(
-    plan: Plan, training: Training, raw: Store, features: Standardized, known: RowWeights | None
+    plan: Plan, training: Training, raw: Store, features: Standardized, weights_by_row: RowWeights | None
 ) -> list[Evaluated]:
     """Replace the certificates of a standardized fit by those computed in float64, for weights of the stored columns.
 
@@ -299,14 +299,14 @@ def evaluate_scaled(
         if isinstance(evaluation, Evaluation):  # sums in doubled precision, and their transform to scaled columns
             terms = two_sum_terms(terms) + OWN
         v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        proved = set_certificate(plan, run, evaluation, EvaluationErrors(off, v, known, size))
+        proved = set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weights_by_row, size))
         if plan.enclosure is not None:
             gradient = None
             if run.problem.loss.smooth():
                 gradient = solution.w - evaluation.slopes[0].vector()
             of_rows = np.append(_sizes_of_rows(raw, 1.0)[:-1] * features.scale, abs(features.bias))
             off = 2 * (len(sizes) + 2) * UNIT * float(of_rows @ np.abs(solution.w))
-            evaluated.append(_describe_point(plan, run, proved, gradient, (of_rows, off, terms, known)))
+            evaluated.append(_describe_point(plan, run, proved, gradient, (of_rows, off, terms, weights_by_row)))
     return evaluated
 
 
@@ -323,23 +323,23 @@ def _describe_point(
     errors: tuple[Float64, float, int, RowWeights | None],
 ) -> Evaluated:
     """Return what is proved of a problem. ``errors``: the largest |x_j| (p,), error of a margin, roundings of a sum, and row weights."""
-    sizes, off, terms, known = errors
+    sizes, off, terms, weights_by_row = errors
     # r_j are of all rows of the store, of which a pair of classes has some
     problem, w = replace(run.problem, rows=plan.layout.rows), weights_of(plan, run)
-    if gradient is None or known is None or not has_enclosure(problem.loss):
+    if gradient is None or weights_by_row is None or not has_enclosure(problem.loss):
         return Evaluated(proved, None)
     primal = abs(proved.primal) + proved.rounding
-    components, margins = rounding_of_gradient(problem, primal, sizes, w, off, terms, known)
+    components, margins = rounding_of_gradient(problem, primal, sizes, w, off, terms, weights_by_row)
     return Evaluated(proved, EvaluatedPoint(w, gradient, components, margins, off))
 
 
-def enclose_optima(plan: Plan, training: Training, raw: Store, known: list[Evaluated]) -> Enclosures | None:
-    """Return the enclosures of the optima of a training; None if the plan does not ask for them. ``known``: by ``certify``."""
+def enclose_optima(plan: Plan, training: Training, raw: Store, evaluated: list[Evaluated]) -> Enclosures | None:
+    """Return the enclosures of the optima of a training; None if the plan does not ask for them. ``evaluated``: by ``certify``."""
     if plan.enclosure is None:
         return None
     problems = [run.problem for run in training.runs]
     weights = [weights_of(plan, run) for run in training.runs]
-    pairs = [((c.primal - c.dual) + 2.0 * c.rounding + 4.0 * UNIT * abs(c.primal), point) for c, point in known]
+    pairs = [((c.primal - c.dual) + 2.0 * c.rounding + 4.0 * UNIT * abs(c.primal), point) for c, point in evaluated]
     return enclose(plan.features, problems, weights, pairs, raw, plan.enclosure)
 
 
@@ -365,7 +365,7 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
         dual_values,
         projection.certificate_bytes,
     )
-    known, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
+    weights_by_row, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
     changes = _margin_changes(raw, map_, weights, vectors)
     value, largest = projection.rounding(farthest_reach(projection.scaling, raw))
     for run, w, evaluation, margin_change in zip(training.runs, weights, sums, changes, strict=True):
@@ -376,7 +376,7 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
-        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, known, size, margin_change))
+        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weights_by_row, size, margin_change))
 
 
 def _margin_changes(
@@ -484,7 +484,7 @@ def check_finite(run: ProblemRun, plan: Plan) -> None:
     )
 
 
-def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Evaluated]:
+def _bound(plan: Plan, training: Training, raw: Store, feature_store: Store) -> list[Evaluated]:
     """Add a bound of the rounding error to the certificates of a linear fit. If scaling in float32 may have made errors
     that are too large, or the plan asks for enclosures, recompute the certificates in float64.
 
@@ -494,17 +494,17 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eval
         plan.problems[0]
     )  # which is an evaluation in float64, too
     if plan.enclosure is not None and isinstance(plan.features, Standardized) and not reads_all:
-        return evaluate_scaled(plan, training, raw, plan.features, row_weights(plan, seen))
+        return evaluate_scaled(plan, training, raw, plan.features, row_weights(plan, feature_store))
     curves = plan.features if isinstance(plan.features, Curves) else None
     if curves is None:
-        sizes, scaled = column_sizes(plan.features, seen, plan.problems[0].bias)
+        sizes, scaled = column_sizes(plan.features, feature_store, plan.problems[0].bias)
     else:
-        sizes = curves.component_sizes(seen.statistics())
+        sizes = curves.component_sizes(feature_store.statistics())
         scaled = np.zeros_like(sizes)
     roundings = len(sizes) + 2 + (0 if curves is None else curves.terms)
-    known, coarse, bounds = row_weights(plan, seen), [], []
+    weights_by_row, coarse, bounds = row_weights(plan, feature_store), [], []
     for run in training.runs:
-        certificate, weights = certificate_of(run), weights_of_rows(run, known)
+        certificate, weights = certificate_of(run), weights_of_rows(run, weights_by_row)
         w = unit_of(run) * reach_of_weights(weights_of(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
         off, scaling = roundings * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
@@ -517,8 +517,8 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eval
         bounds.append((primal_error, dual_error + change))
         coarse.append(change > SHARE * plan.tolerance * abs(certificate.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
-        return evaluate_scaled(plan, training, raw, plan.features, known)
-    primal_errors = _tighten_for_few_rows(plan, training, seen, [primal_error for primal_error, _ in bounds])
+        return evaluate_scaled(plan, training, raw, plan.features, weights_by_row)
+    primal_errors = _tighten_for_few_rows(plan, training, feature_store, [primal_error for primal_error, _ in bounds])
     for run, (_, dual_error), primal_error in zip(training.runs, bounds, primal_errors, strict=True):
         certificate = certificate_of(run)
         run.certificate = replace(certificate, rounding=certificate.rounding + max(primal_error, dual_error))
@@ -527,7 +527,7 @@ def _bound(plan: Plan, training: Training, raw: Store, seen: Store) -> list[Eval
     return [_describe_raw_point(plan, run, raw, plan.solver.gradient(run.state)) for run in training.runs]
 
 
-def _tighten_for_few_rows(plan: Plan, training: Training, seen: Store, bounds: list[float]) -> list[float]:
+def _tighten_for_few_rows(plan: Plan, training: Training, feature_store: Store, bounds: list[float]) -> list[float]:
     """Return bounds of the rounding error of P: ``bounds``, or smaller ones if few rows have a nonzero loss.
 
     The rows with a loss are counted in one more pass, only if ``bounds`` are large compared with the tolerance.
@@ -542,9 +542,12 @@ def _tighten_for_few_rows(plan: Plan, training: Training, seen: Store, bounds: l
         return bounds
     from streamsvm.engine.evaluation import sum_weight_with_loss
 
-    weights, sizes = [weights_of(plan, run) for run in training.runs], largest_sizes(features, seen, problems[0].bias)
+    weights, sizes = (
+        [weights_of(plan, run) for run in training.runs],
+        largest_sizes(features, feature_store, problems[0].bias),
+    )
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
-    costing = sum_weight_with_loss(seen, features, problems, weights, off)
+    costing = sum_weight_with_loss(feature_store, features, problems, weights, off)
     primal = [abs(certificate_of(run).primal) for run in training.runs]
     bounds_for_few = [rounding_of_few(*of_problem) for of_problem in zip(problems, primal, off, costing, strict=True)]
     return [min(*pair) for pair in zip(bounds, bounds_for_few, strict=True)]
@@ -601,10 +604,10 @@ def _compute_dual(store: Store, features: FeatureMap, run: ProblemRun, solver: A
                 yield np.zeros((len(loaded.chunk.codes), *shape))
                 continue
             for part in features.parts(loaded.chunk.X):
-                seen = block_of(problem, loaded, part, starts[chunk], reused=True)
+                block = block_of(problem, loaded, part, starts[chunk], reused=True)
                 all_rows = np.zeros((part.stop - part.start, *shape))
-                if seen is not None:
-                    values = solver.dual_values(run.witness_state(), seen)
+                if block is not None:
+                    values = solver.dual_values(run.witness_state(), block)
                     assert values is not None  # ``solver_choice.build_solver`` makes the solver keep them
-                    all_rows[slice(None) if seen.places is None else seen.places] = values
+                    all_rows[slice(None) if block.places is None else block.places] = values
                 yield all_rows

@@ -377,9 +377,9 @@ def _fit_planned(context: FitContext) -> FitResult:
         limit = stack.enter_context(ExitStack())
         with signals.set_resume_command(context.command(resume=True)):
             limit.enter_context(time_limit.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
-            seen, planned = make_features(job, store, context.plan, context.run, record, context.executor)
+            feature_store, planned = make_features(job, store, context.plan, context.run, record, context.executor)
         fallback_plan = plan_fallback(job, store, planned)
-        trained = stack.enter_context(train_to_certificate(context, seen, planned, fallback_plan))
+        trained = stack.enter_context(train_to_certificate(context, feature_store, planned, fallback_plan))
         plan, training = trained.plan, trained.training
         stack.enter_context(signals.set_resume_command(context.command(resume=True)))
         with limit:  # the time limit includes the calibration, but not the writing
@@ -424,12 +424,12 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         stack.enter_context(limit_blas_threads())
         stack.enter_context(threading.use_threads(plan.memory.threads))
         context = FitContext(job, store, plan, report, began, directory=directory)
-        seen, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
+        feature_store, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
         training = _solve_small(context) if start is None and _is_small(job, store, plan) else None
         if training is not None:
             trained = TrainedFit(store, plan, training, [run.certificate for run in training.runs], [])
         else:
-            trained = stack.enter_context(train_to_certificate(context, seen, planned))
+            trained = stack.enter_context(train_to_certificate(context, feature_store, planned))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
         enclosures = enclose_optima(plan, training, store, trained.evaluated)
@@ -495,45 +495,47 @@ def _solve_small(context: FitContext) -> Training | None:
 
 @contextmanager
 def train_to_certificate(
-    context: FitContext, seen: Store, planned: Plan, fallback_plan: Plan | None = None
+    context: FitContext, feature_store: Store, planned: Plan, fallback_plan: Plan | None = None
 ) -> Iterator[TrainedFit]:
     """Train, train again by a fallback if that is needed, and yield the certified result with its per-row state open.
 
-    ``seen``: the store that the solver reads, of rows or of their features. ``fallback_plan``: the plan with the solver
+    ``feature_store``: the store that the solver reads, of rows or of their features. ``fallback_plan``: the plan with the solver
     to use if the first one stalls; None: there is no such solver.
     """
     store, report = context.store, context.report
     finer = plan_float64_fallback(context.job, store, planned)
     until_stall = fallback_plan is not None or (finer is not None and may_stall_on_features(planned))
-    with _train(context, seen, planned, until_stall=until_stall) as (plan, training):
+    with _train(context, feature_store, planned, until_stall=until_stall) as (plan, training):
         pass_certificates = [run.certificate for run in training.runs]
         next_plan, evaluated = None, list[Evaluated]()
         if training.status == Status.STALLED and training.active():
             pass_certificates = []
             next_plan = fallback_plan
         else:
-            evaluated = _certify_without_compile_time(plan, training, store, seen)
+            evaluated = _certify_without_compile_time(plan, training, store, feature_store)
         if next_plan is not None:
             report(fallback_event(training, next_plan))
         elif finer is not None and _should_use_float64(context, plan, training, pass_certificates):
             report(float64_event(plan, training, pass_certificates))
             next_plan = continue_with(finer, plan, training)
         if next_plan is None:
-            yield TrainedFit(seen, plan, training, pass_certificates, evaluated)
+            yield TrainedFit(feature_store, plan, training, pass_certificates, evaluated)
             return
-        seen = store if next_plan.request is not None else seen
+        feature_store = store if next_plan.request is not None else feature_store
         previous = replace(training, runs=[], row_states={})
         del training  # frees its rows before the next training allocates memory
-    with _train(replace(context, saved=[]), seen, next_plan, previous=previous) as (plan, training):
+    with _train(replace(context, saved=[]), feature_store, next_plan, previous=previous) as (plan, training):
         pass_certificates = [run.certificate for run in training.runs]
-        evaluated = _certify_without_compile_time(plan, training, store, seen)
-        yield TrainedFit(seen, plan, training, pass_certificates, evaluated)
+        evaluated = _certify_without_compile_time(plan, training, store, feature_store)
+        yield TrainedFit(feature_store, plan, training, pass_certificates, evaluated)
 
 
-def _certify_without_compile_time(plan: Plan, training: Training, store: Store, seen: Store) -> list[Evaluated]:
+def _certify_without_compile_time(
+    plan: Plan, training: Training, store: Store, feature_store: Store
+) -> list[Evaluated]:
     """Certify the training. Compilation, which happens once on a machine, does not count as time of the job."""
     with time_limit.job_clock.without_compiler():
-        return certify(plan, training, store, seen)
+        return certify(plan, training, store, feature_store)
 
 
 def _should_use_float64(context: FitContext, plan: Plan, training: Training, pass_certificates: Certificates) -> bool:
@@ -548,7 +550,12 @@ def _should_use_float64(context: FitContext, plan: Plan, training: Training, pas
 
 @contextmanager
 def _train(
-    context: FitContext, seen: Store, plan: Plan, *, until_stall: bool = False, previous: Training | None = None
+    context: FitContext,
+    feature_store: Store,
+    plan: Plan,
+    *,
+    until_stall: bool = False,
+    previous: Training | None = None,
 ) -> Iterator[tuple[Plan, Training]]:
     """Train by one solver on one kind of features; yield the finished training with its per-row state open.
 
@@ -559,7 +566,7 @@ def _train(
     evaluator = None
     if context.checkpoints is not None:
         evaluator = make_validation(job, plan, context.held_out, context.report, context.executor)
-    with closing(_make_loop(context, seen, plan)) as loop:
+    with closing(_make_loop(context, feature_store, plan)) as loop:
         loop.reserved_passes = final_passes(plan) + calibration_passes(job, plan.solver, plan.problems)
         loop.evaluator, loop.should_fall_back = evaluator, has_solver_stalled if until_stall else None
         if previous is not None:
@@ -628,20 +635,20 @@ def _certificates_of_last_pass(training: Training, pass_certificates: Certificat
             run.certificate = certificate
 
 
-def _make_loop(context: FitContext, seen: Store, plan: Plan) -> FitLoop:
+def _make_loop(context: FitContext, feature_store: Store, plan: Plan) -> FitLoop:
     """Return the loop of passes, in this process or on a cluster."""
     directory = context.directory
     if context.checkpoints is None:
-        return local_loop(context.job, seen, plan, None if plan.memory.resident else directory, context.report)
+        return local_loop(context.job, feature_store, plan, None if plan.memory.resident else directory, context.report)
     assert directory is not None
     if plan.request is not None and plan.request.exact:  # checkpoints of the float32 training still need its files
         directory /= FLOAT64
         durable.make_directory(directory)
     if context.executor is None:
-        return local_loop(context.job, seen, plan, directory, context.report)
+        return local_loop(context.job, feature_store, plan, directory, context.report)
     from streamsvm.engine.cluster_loop import DistributedTrainer
 
-    return DistributedTrainer(_group_fit(context.job, plan, seen, directory), context.executor, context.report)
+    return DistributedTrainer(_group_fit(context.job, plan, feature_store, directory), context.executor, context.report)
 
 
 def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:

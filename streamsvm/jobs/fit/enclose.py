@@ -169,17 +169,19 @@ def enclose(  # noqa: PLR0917
     features: FeatureMap,
     problems: list[Problem],
     weights: list[Float64],
-    known: list[tuple[float, EvaluatedPoint | None]],
+    gaps_and_points: list[tuple[float, EvaluatedPoint | None]],
     store: Store,
     certify: str,
 ) -> Enclosures:
     """Return the enclosures of all problems. ``certify``: what is kept in the model.
 
-    ``weights``: of each problem (p,). ``known``: an upper bound of P - min P, and the point where the gradient is known.
+    ``weights``: of each problem (p,). ``gaps_and_points``: an upper bound of P - min P, and the point where the gradient is known.
     """
     scaling = Scaling.of(features, problems[0])
-    points = [point for _, point in known]
-    enclosures = [_smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, known, strict=True)]
+    points = [point for _, point in gaps_and_points]
+    enclosures = [
+        _smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, gaps_and_points, strict=True)
+    ]
     changes: tuple[ChangeableProblem, ...] = ()
     if certify == UPDATES:
         changes = add_up_levels(store, scaling, problems, weights)

@@ -38,12 +38,12 @@ def plan_memory(
     Per-row state and the cache of blocks are planned in memory only if the total stays within the limit.
     """
     layout, count = store.layout, threading.threads()
-    seen = layout if request is None else request.layout_of_features(layout)
+    feature_layout = layout if request is None else request.layout_of_features(layout)
     cost = request.cost if isinstance(request, CurveRequest) else _cost_of_solver
-    costs = [cost(solver, problem, seen) for problem in problems]
+    costs = [cost(solver, problem, feature_layout) for problem in problems]
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
-    terms += calibration_terms(job, solver, problems, seen, readers) + enclosure_terms(job, problems, readers)
+    terms += calibration_terms(job, solver, problems, feature_layout, readers) + enclosure_terms(job, problems, readers)
     terms += warm_start_terms(problems) + _memory_of_validation(job, layout, problems, count)
     at_once = solver.at_once or len(problems)
     active, others = costs[:at_once], costs[at_once:]
@@ -52,8 +52,8 @@ def plan_memory(
     terms.append(Term("solver", solver_bytes, why))
     scratch = sum(c.per_block_row for c in active)
     if problems[0].kind.selects_rows:
-        terms.append(Term("rows of a pair", readers * seen.block_bytes, "copied, of each block"))
-    terms.append(Term("solver, per block row", readers * scratch * seen.largest_chunk, "scratch"))
+        terms.append(Term("rows of a pair", readers * feature_layout.block_bytes, "copied, of each block"))
+    terms.append(Term("solver, per block row", readers * scratch * feature_layout.largest_chunk, "scratch"))
     part = sum(c.per_part for c in active) + max(c.shared_per_part for c in active)
     if part and (groups := len(pass_groups(layout))) > 1:
         parts = readers + groups.bit_length()
@@ -76,8 +76,8 @@ def plan_memory(
     return MemoryPlan(tuple(terms), limit, fits, cached, retain, count)
 
 
-def _cost_of_solver(solver: AnySolver, problem: Problem, seen: Layout) -> Cost:
-    return solver.cost(problem, seen)
+def _cost_of_solver(solver: AnySolver, problem: Problem, feature_layout: Layout) -> Cost:
+    return solver.cost(problem, feature_layout)
 
 
 def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
@@ -90,19 +90,23 @@ def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], 
     from streamsvm.jobs.apply.rows import read_depth
 
     if isinstance(validation, float | int):  # ``layout`` is without the held-out chunks
-        seen, rows = layout, int(layout.rows * validation / (1.0 - validation)) + layout.largest_chunk
+        feature_layout, rows = layout, int(layout.rows * validation / (1.0 - validation)) + layout.largest_chunk
     else:
-        seen = open_store(validation).layout if find_url(validation) or is_folder(Path(validation)) else layout
-        rows = seen.rows
-    readers = min(threads, len(pass_groups(seen)))
+        feature_layout = (
+            open_store(validation).layout if find_url(validation) or is_folder(Path(validation)) else layout
+        )
+        rows = feature_layout.rows
+    readers = min(threads, len(pass_groups(feature_layout)))
     values = sum(len(problem.kind.positives) for problem in problems)
     blocks, answers = (
-        sum(t.nbytes for t in budget.block_terms(seen, read_depth(seen))),
-        16 * values * seen.largest_chunk,
+        sum(t.nbytes for t in budget.block_terms(feature_layout, read_depth(feature_layout))),
+        16 * values * feature_layout.largest_chunk,
     )
     terms = [
         Term(
-            "held-out rows", readers * (blocks + answers), f"{readers} x {read_depth(seen) + 1} blocks, decision values"
+            "held-out rows",
+            readers * (blocks + answers),
+            f"{readers} x {read_depth(feature_layout) + 1} blocks, decision values",
         )
     ]
     measure = choose_measure(job.score, describe_task(problems, layout, job.positive))

@@ -182,10 +182,10 @@ def scale_notice(job: FitJob, store: Store) -> list[str]:
     if job.standardize or job.curves or store.facts.get("map") is not None:
         return []
     scales = _column_scales(store)
-    known = np.flatnonzero((scales > 0.0) & np.isfinite(scales))
-    if len(known) < 2:
+    positive = np.flatnonzero((scales > 0.0) & np.isfinite(scales))
+    if len(positive) < 2:
         return []
-    low, high = known[np.argmin(scales[known])], known[np.argmax(scales[known])]
+    low, high = positive[np.argmin(scales[positive])], positive[np.argmax(scales[positive])]
     if scales[high] <= MAX_SCALE_RATIO * scales[low]:
         return []
     names: Any = store.facts.get("names")

@@ -200,14 +200,14 @@ def build_expansion(
             "or raise C (it may be too small for float64)",
         )
     weights = np.zeros((len(solutions), len(index) + 1))
-    rows, known = [], np.empty(0, np.int64)
+    rows, numbers = [], np.empty(0, np.int64)
     for k, s in enumerate(solutions):
         weights[k, np.searchsorted(index, s.numbers)] = s.coefficients
         weights[k, -1] = s.intercept
-        new = np.flatnonzero(~np.isin(s.numbers, known))
+        new = np.flatnonzero(~np.isin(s.numbers, numbers))
         rows.append(take_rows(s.points, new) if len(new) < len(s.numbers) else s.points)
-        known = np.concatenate([known, s.numbers[new]])
-    points = take_rows(row_stack(rows), np.argsort(known)) if len(rows) > 1 else rows[0]
+        numbers = np.concatenate([numbers, s.numbers[new]])
+    points = take_rows(row_stack(rows), np.argsort(numbers)) if len(rows) > 1 else rows[0]
     shift, scale = (inner.shift, inner.scale) if isinstance(inner, Standardized) else (None, None)
     points = points._replace(bias=0.0)
     return weights, Expansion(_kernel_name(kernel), parameters_of(kernel), points, columns, shift, scale)

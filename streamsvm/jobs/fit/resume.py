@@ -127,8 +127,8 @@ def plan_fit(
     if executor is not None and job.groups is None:
         job = replace(job, groups=first["settings"].get("groups"))
     job = pin_group_count(job, plan, executor)
-    known = {name: value for name, value in first.items() if name != FEATURES_FIELD}
-    check_same_identity(known, fit_identity(job, store, plan))
+    identity = {name: value for name, value in first.items() if name != FEATURES_FIELD}
+    check_same_identity(identity, fit_identity(job, store, plan))
     return job, plan
 
 

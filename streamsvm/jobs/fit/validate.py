@@ -298,8 +298,8 @@ def open_validation_rows(job: FitJob, plan: Plan) -> RowBatches:
             f"--validation {path} is not a store", hint="ingest it with the same options as the training store"
         )
     facts = open_store(job.store, features_key=job.features_key, labels_key=job.labels_key).facts
-    known = {name: facts.get(name) for name in ("names", "encoding")}
-    rows = open_rows(replace(zero_model(plan), provenance=known), (str(path),), FileRequest())
+    provenance = {name: facts.get(name) for name in ("names", "encoding")}
+    rows = open_rows(replace(zero_model(plan), provenance=provenance), (str(path),), FileRequest())
     if rows.store.layout.numeric != plan.layout.numeric:
         held_out, fitted = ("numbers", "classes") if rows.store.layout.numeric else ("classes", "numbers")
         raise UsageError(

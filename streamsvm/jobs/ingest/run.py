@@ -358,8 +358,8 @@ def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: E
     with parts_beside(job.store, executor) as parts:
         options = replace(job.options(), memory_limit=memory_limit)
         if job.repair:  # only the manifest is read, because files of rows are damaged
-            known = offsets_from(manifest.read(Path(job.store)).facts.get("encoding"))
-            options = replace(options, offsets=known.to_json())
+            offsets = offsets_from(manifest.read(Path(job.store)).facts.get("encoding"))
+            options = replace(options, offsets=offsets.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
             return _fill_stores(job, report, open_for_repair(job.sources), source, options.rejects)

@@ -291,14 +291,14 @@ class ProximalDescent:
 
     def _next_point(self, at: ProximalState) -> None:
         """Compute the next proximal point, evaluate its bounds, and choose the next center."""
-        state, here = self._state, self._round(at)
-        at.gaps.append(here.lag / abs(here.primal))
+        state, current = self._state, self._round(at)
+        at.gaps.append(current.lag / abs(current.primal))
         is_due = len(at.gaps) % ROUNDS_BETWEEN == 0 and not state.solved
-        if is_due and here.lag <= CLOSE_LAG * state.allowed_gap:
-            self._close(at, here)
-        if is_due and at.balances and here.lag <= BALANCE_LAG * abs(here.primal):
-            here = self._balance(at, here)
-        self._recenter(at, here)
+        if is_due and current.lag <= CLOSE_LAG * state.allowed_gap:
+            self._close(at, current)
+        if is_due and at.balances and current.lag <= BALANCE_LAG * abs(current.primal):
+            current = self._balance(at, current)
+        self._recenter(at, current)
         at.given_up = _is_proximal_too_slow(at.gaps, state.problem.tolerance)
 
     def _round(self, at: ProximalState) -> ProximalPoint:
@@ -330,14 +330,14 @@ class ProximalDescent:
             w, f, v, rows.outer.value(w) + losses, losses - linear + quadratic + float(self._slopes @ f)
         )
 
-    def _recenter(self, at: ProximalState, here: ProximalPoint) -> None:
+    def _recenter(self, at: ProximalState, current: ProximalPoint) -> None:
         """Choose the next center. The extrapolation restarts if P has risen."""
         following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * at.pace * at.pace))
         beta = (at.pace - 1.0) / following
-        if here.primal > at.primal:
+        if current.primal > at.primal:
             beta, following = 0.0, 1.0
-        at.center = here.w + beta * (here.w - at.w)
-        at.w, at.primal, at.pace = here.w, here.primal, float(following)
+        at.center = current.w + beta * (current.w - at.w)
+        at.w, at.primal, at.pace = current.w, current.primal, float(following)
 
     def _direction(self, right: Float64, theta: Float64, *, estimated: bool) -> Float64:
         """Return (I + X' diag(theta) X)^-1 right (p,) approximately, but exactly in the dense columns unless the matrix
@@ -353,39 +353,39 @@ class ProximalDescent:
         solved = conjugate_gradients(lambda d: rows.hessian_product(theta, d), arrow, right, enough)
         return solved.x if estimated else solved.x + arrow.block_step(solved.residual)
 
-    def _balance(self, at: ProximalState, here: ProximalPoint) -> ProximalPoint:
+    def _balance(self, at: ProximalState, current: ProximalPoint) -> ProximalPoint:
         """Return a point with a smaller P, after a step that minimizes quadratic upper bounds of the losses, which
-        touch them at the margins of ``here``; ``here`` itself if no step length reduces P.
+        touch them at the margins of ``current``; ``current`` itself if no step length reduces P.
         """
         rows = self._rows
-        distance = np.abs(threshold(rows.problem.loss) - rows.terms.y * here.f)
+        distance = np.abs(threshold(rows.problem.loss) - rows.terms.y * current.f)
         step = self._direction(
-            here.v - here.w, self._upper / (2.0 * np.maximum(distance, MIN_DISTANCE)), estimated=True
+            current.v - current.w, self._upper / (2.0 * np.maximum(distance, MIN_DISTANCE)), estimated=True
         )
         for length in BALANCE_LENGTHS:
-            moved = self._evaluate(here.w + length * step, at.a)
-            if moved.primal < here.primal:
+            moved = self._evaluate(current.w + length * step, at.a)
+            if moved.primal < current.primal:
                 at.pace, at.primal = 1.0, np.inf
                 return moved
         at.balances = False
-        return here
+        return current
 
-    def _close(self, at: ProximalState, here: ProximalPoint) -> None:
+    def _close(self, at: ProximalState, current: ProximalPoint) -> None:
         """Evaluate dual points near a whose v is nearly w. Variables that hit a bound are fixed there, and further
         steps in the dense columns correct v.
         """
-        rows, a, target, missing = self._rows, at.a, here.w, np.inf
+        rows, a, target, missing = self._rows, at.a, current.w, np.inf
         theta = np.minimum(a, self._upper - a)
-        step = self._direction(target - here.v, theta, estimated=False)
+        step = self._direction(target - current.v, theta, estimated=False)
         while not self._state.solved:
             moved = a + rows.terms.y * theta * rows.margins(step)
             a = np.clip(moved, 0.0, self._upper)
             theta[a != moved] = 0.0
-            here = self._evaluate(target, a)
-            missing, before = _half_square(target - here.v), missing
+            current = self._evaluate(target, a)
+            missing, before = _half_square(target - current.v), missing
             if not missing < CORRECTION_RATIO * before or rows.is_late:
                 return
-            step = self._arrow.block_step(target - here.v)
+            step = self._arrow.block_step(target - current.v)
 
 
 def _half_square(v: Float64) -> float:

@@ -81,22 +81,22 @@ class FullHessianModel(NamedTuple):
         """
         loss, w, change = problem.loss, center, 0.0
         model = model_of_stored_rows(problem, self.sample, self.factor, center)
-        here = model.values_at(loss, w)
-        before, shift = here.sums.smoothed, model.weighted_sum(here) - evaluation.v + center
+        current = model.values_at(loss, w)
+        before, shift = current.sums.smoothed, model.weighted_sum(current) - evaluation.v + center
         enough = GAP_SHARE * problem.tolerance * abs(evaluation.primal)
         for _ in range(MAX_ITERATIONS):
-            gradient = shift + self.rest @ (w - center) - model.weighted_sum(here)
-            hessian = self.rest + operators.gram(self.sample.X, here.second_derivatives, problem.columns)
+            gradient = shift + self.rest @ (w - center) - model.weighted_sum(current)
+            hessian = self.rest + operators.gram(self.sample.X, current.second_derivatives, problem.columns)
             step = -factorize_after_rounding(hessian)(gradient)
             df = operators.margins(self.sample.X, step)
-            row_slopes = partial(line_pass, self.sample.y, self.factor, here.f, df, problem.C, loss)
+            row_slopes = partial(line_pass, self.sample.y, self.factor, current.f, df, problem.C, loss)
             curve = self.rest @ step
             length = find_step_length(row_slopes, (float(shift @ step + (w - center) @ curve), float(step @ curve)))
             if length <= 0.0:
                 break
             w = w + length * step
-            here, d = model.values_at(loss, w), w - center
-            change = here.sums.smoothed - before + float(shift @ d) + 0.5 * float(d @ self.rest @ d)
+            current, d = model.values_at(loss, w), w - center
+            change = current.sums.smoothed - before + float(shift @ d) + 0.5 * float(d @ self.rest @ d)
             if -float(gradient @ step) <= enough:
                 break
         return w, change

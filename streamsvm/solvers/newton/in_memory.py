@@ -140,33 +140,33 @@ class NewtonSteps:
         state, rows, arrow, is_near, dense_only = self._state, self._rows, self._preconditioner, False, False
         f = rows.margins(state.w)
         while not self.has_too_many_steps:
-            here = self._evaluate(f)
+            current = self._evaluate(f)
             if state.solved or rows.is_exhausted:
                 return
             if not dense_only:
                 arrow.update(self._h, estimated=not is_near)
-            energy = float(here.gradient @ arrow(here.gradient))
-            if self._shrink_mu(here, energy):
+            energy = float(current.gradient @ arrow(current.gradient))
+            if self._shrink_mu(current, energy):
                 dense_only = False
                 continue
             is_near = energy <= state.allowed_gap
             dense_only = is_near and not dense_only and arrow.exact and not arrow.whole
             if is_near:
                 state.cg_target = min(state.cg_target, CG_TIGHTENING * energy / state.allowed_gap)
-            f = self._step_in_dense_columns(f, here) if dense_only else self._take_step(f, here, energy)
+            f = self._step_in_dense_columns(f, current) if dense_only else self._take_step(f, current, energy)
 
-    def _step_in_dense_columns(self, f: Float64, here: Evaluated) -> Float64:
+    def _step_in_dense_columns(self, f: Float64, current: Evaluated) -> Float64:
         """Make the exact step in the dense columns alone, and return X w after it."""
-        step = self._preconditioner.block_step(-here.gradient)
+        step = self._preconditioner.block_step(-current.gradient)
         self._state.w = self._state.w + step
         return self._rows.move_margins(f, self._rows.margins(step), self._state.w, self._state.allowed_gap)
 
-    def _take_step(self, f: Float64, here: Evaluated, energy: float) -> Float64:
+    def _take_step(self, f: Float64, current: Evaluated, energy: float) -> Float64:
         """Make a step in all columns, and return X w after it."""
         state = self._state
-        step = self._direction(here, energy)
+        step = self._direction(current, energy)
         df = self._rows.margins(step)
-        moved = self._step_with_rare_columns(f, df, step, here.value)
+        moved = self._step_with_rare_columns(f, df, step, current.value)
         if moved is None:
             length = self._length(f, df, step)
             w = state.w + length * step
@@ -207,17 +207,17 @@ class NewtonSteps:
         smoothing = losses - linear + quadratic + float(self._slopes @ f)
         return Evaluated(rows.outer.value(state.w) + smoothed, smoothing, rows.outer.gradient(state.w) - v)
 
-    def _shrink_mu(self, here: Evaluated, energy: float) -> bool:
+    def _shrink_mu(self, current: Evaluated, energy: float) -> bool:
         """Reduce mu if the iterate is near the minimizer for the current mu. Return whether it was reduced, so that the
         iterate has to be evaluated again.
         """
         state, goal = self._state, SMOOTHING_SHARE * self._state.allowed_gap
-        if not state.mu or energy > CRUDE_ENERGY * abs(here.value) or here.smoothing <= goal:
+        if not state.mu or energy > CRUDE_ENERGY * abs(current.value) or current.smoothing <= goal:
             return False
-        state.mu *= max(MU_FACTOR, float(np.sqrt(0.95 * goal / here.smoothing)))
+        state.mu *= max(MU_FACTOR, float(np.sqrt(0.95 * goal / current.smoothing)))
         return True
 
-    def _direction(self, here: Evaluated, energy: float) -> Float64:
+    def _direction(self, current: Evaluated, energy: float) -> Float64:
         """Return -H^-1 grad approximately."""
         state, rows = self._state, self._rows
         forcing = min(max(energy / state.reference_value, FORCING_BOUNDS[0]), FORCING_BOUNDS[1])
@@ -227,7 +227,7 @@ class NewtonSteps:
             return residual_energy <= least or rows.is_late
 
         solved = conjugate_gradients(
-            lambda d: rows.hessian_product(self._h, d), self._preconditioner, -here.gradient, enough
+            lambda d: rows.hessian_product(self._h, d), self._preconditioner, -current.gradient, enough
         )
         return solved.x + self._preconditioner.block_step(solved.residual) if self._preconditioner.whole else solved.x
 

@@ -116,19 +116,19 @@ class Centering:
 class InteriorStep:
     """One predictor-corrector iteration. Changes ``at``."""
 
-    def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, at: Interior, here: Iterate) -> None:
-        self._rows, self._preconditioner, self._at, self._here = rows, preconditioner, at, here
+    def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, at: Interior, current: Iterate) -> None:
+        self._rows, self._preconditioner, self._at, self._here = rows, preconditioner, at, current
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
     def take(self, allowed_gap: float) -> tuple[Float64, Float64]:
         """Return the next w and X w; ``allowed_gap`` is the allowed gap."""
-        at, here, terms = self._at, self._here, self._rows.terms
+        at, current, terms = self._at, self._here, self._rows.terms
         affine, bounds = np.zeros(self._rows.count), int(np.count_nonzero(at.above) + np.count_nonzero(at.below))
         affine_aim = Aim(0.0, 0.0)
-        step, df = self._direction(affine_aim, affine, RESIDUAL_SHARE * here.products, None)
+        step, df = self._direction(affine_aim, affine, RESIDUAL_SHARE * current.products, None)
         length = passes.step_pass(terms, at, affine_aim, affine, self._theta, self._right, df, affine)
-        ratio = max(passes.affine_products(terms, at, affine, length) / here.products, 0.0)
-        target = max(max(ratio**3, MIN_TARGET_RATIO) * here.products, MIN_TARGET_SHARE * allowed_gap)
+        ratio = max(passes.affine_products(terms, at, affine, length) / current.products, 0.0)
+        target = max(max(ratio**3, MIN_TARGET_RATIO) * current.products, MIN_TARGET_SHARE * allowed_gap)
         aim, da = Aim(target / max(1, bounds), max(length, MIN_CORRECTION)), np.empty(self._rows.count)
         step, df = self._direction(
             aim, affine, RESIDUAL_SHARE * max(target, 4.0 * MIN_TARGET_SHARE * allowed_gap), step
@@ -136,18 +136,20 @@ class InteriorStep:
         longest = passes.step_pass(terms, at, aim, affine, self._theta, self._right, df, da)
         length = 1.0 if longest >= 1.0 else max(MIN_BOUNDARY_SHARE, 1.0 - 0.1 * (1.0 - longest)) * longest
         passes.move_pass(terms, at, aim, affine, da, length)
-        w = here.w + length * step
-        return w, self._rows.move_margins(here.f, length * df, w, allowed_gap)
+        w = current.w + length * step
+        return w, self._rows.move_margins(current.f, length * df, w, allowed_gap)
 
     def _direction(self, aim: Aim, affine: Float64, residual: float, start: Float64 | None) -> tuple[Float64, Float64]:
         """Return the step dw and X dw for an aim. Sets theta and the right-hand sides, and for the first of the two
         aims the preconditioner.
         """
-        rows, here = self._rows, self._here
-        passes.system_pass(rows.terms, here.f, self._at, aim, affine, self._theta, self._right)
+        rows, current = self._rows, self._here
+        passes.system_pass(rows.terms, current.f, self._at, aim, affine, self._theta, self._right)
         if start is None:
             self._preconditioner.update(self._theta)
-        right_side = rows.weighted_sum(rows.terms.y * self._theta * self._right) + here.v - rows.outer.gradient(here.w)
+        right_side = (
+            rows.weighted_sum(rows.terms.y * self._theta * self._right) + current.v - rows.outer.gradient(current.w)
+        )
         least = CG_ENERGY_RATIO * float(right_side @ self._preconditioner(right_side))
 
         def enough(energy: float, remainder: Float64) -> bool:

@@ -173,17 +173,17 @@ class _Part(NamedTuple):
     def select(self, chosen: NDArray[np.bool_]) -> _Part:
         return self if chosen.all() else self.copy_rows(chosen)
 
-    def copy_rows(self, chosen: NDArray[np.bool_], known: dict[bytes, RowRecord] | None = None) -> _Part:
-        """Return a copy of the chosen rows. ``known`` caches the copies made from this block, by the mask that chose
+    def copy_rows(self, chosen: NDArray[np.bool_], copies: dict[bytes, RowRecord] | None = None) -> _Part:
+        """Return a copy of the chosen rows. ``copies`` caches the copies made from this block, by the mask that chose
         them.
         """
-        known = {} if known is None else known
+        copies = {} if copies is None else copies
         index = np.flatnonzero(chosen)  # computed once, because with few chosen rows this takes most of the time
         per_row: list[Any] = [values.take(index) for values in self[1:]]
         key = chosen.tobytes()
-        if key not in known:
-            known[key] = operators.keep_rows(self.X, chosen)
-        return _Part(known[key], *per_row)
+        if key not in copies:
+            copies[key] = operators.keep_rows(self.X, chosen)
+        return _Part(copies[key], *per_row)
 
 
 @saved_as("newton.sampler")

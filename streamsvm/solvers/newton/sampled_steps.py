@@ -129,7 +129,7 @@ class SampledSteps:
     def next_point(self, result: PassResult, narrowing: float) -> tuple[Float64, float]:
         """Return the minimizer (p,) of the model and its mu, which is at least ``narrowing`` times the former mu."""
         model, loss = self._model(result), self.problem.loss
-        here, mu = round_corners(loss, self.mu), self._next_mu(model, result.primal, narrowing)
+        rounded_loss, mu = round_corners(loss, self.mu), self._next_mu(model, result.primal, narrowing)
         smooth = round_corners(loss, mu)
         outer = OuterTerms(1.0 + model.damping, model.shift - model.damping * self.center)
         rows = AllRows(
@@ -138,7 +138,7 @@ class SampledSteps:
         rows.target_gap, rows.decrease_share = LEAST_GAP_SHARE * result.gap, DECREASE_SHARE
         rows.advance_until_solved(result.deadline, MAX_ADVANCES)
         w = rows.best
-        start, before = (model.value(h, self.center) for h in (smooth, here))
+        start, before = (model.value(h, self.center) for h in (smooth, rounded_loss))
         self.reference, self.predicted_decrease = self.value + start - before, start - model.value(smooth, w)
         return w, mu
 

@@ -185,10 +185,10 @@ class Surrogate:
         """Return the gradient of M at w (p,), from ``values_at(w)``."""
         return self.outer_gradient(w) - self.weighted_sum(values)
 
-    def find_step_length(self, smooth: Loss, here: RowValues, w: Float64, step: Float64) -> float:
-        """Return the step length that approximately minimizes M along ``step`` from w; ``here``: ``values_at(w)``."""
+    def find_step_length(self, smooth: Loss, current: RowValues, w: Float64, step: Float64) -> float:
+        """Return the step length that approximately minimizes M along ``step`` from w; ``current``: ``values_at(w)``."""
         df = operators.margins(self.sample.X, step)
-        row_slopes = partial(line_pass, self.sample.y, self.factor, here.f, df, self.problem.C, smooth)
+        row_slopes = partial(line_pass, self.sample.y, self.factor, current.f, df, self.problem.C, smooth)
         along = float(self.outer_gradient(w) @ step), float(step @ ((1.0 + self.damping) * step))
         return find_step_length(row_slopes, along)
 
@@ -226,15 +226,15 @@ class Descent:
         for _ in range(MAX_ITERATIONS):
             if time.perf_counter() > model.deadline:
                 break
-            here = model.values_at(smooth, w)
-            value, gradient = here.sums.smoothed + model.outer(w), model.gradient(here, w)
-            step = self._hessian.step(here.second_derivatives, gradient)
+            current = model.values_at(smooth, w)
+            value, gradient = current.sums.smoothed + model.outer(w), model.gradient(current, w)
+            step = self._hessian.step(current.second_derivatives, gradient)
             decrease, half_square = -float(gradient @ step), 0.5 * float(gradient @ gradient)
             if decrease <= (crude or DECREMENT * tolerance) * abs(value) and (
                 crude or half_square <= GRADIENT_SHARE * tolerance * abs(value)
             ):
                 return w, True
-            length = model.find_step_length(smooth, here, w, step)
+            length = model.find_step_length(smooth, current, w, step)
             if length <= 0.0:
                 break
             w = w + length * step

@@ -155,10 +155,10 @@ def _v2(node: JsonObject, path: Path) -> ArrayMeta:
     )
 
 
-def _check_codecs(names: list[str], known: set[str], path: Path) -> None:
-    if unknown := [name for name in names if name not in known]:
+def _check_codecs(names: list[str], supported: set[str], path: Path) -> None:
+    if unknown := [name for name in names if name not in supported]:
         message = f"{path} asks for the codec {quote(unknown[0], 40)}"
-        raise SecurityError(message, hint=f"codecs that are accepted: {', '.join(sorted(known))}")
+        raise SecurityError(message, hint=f"codecs that are accepted: {', '.join(sorted(supported))}")
 
 
 def _codec(names: list[str]) -> str:

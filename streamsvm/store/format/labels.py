@@ -128,8 +128,8 @@ class ClassCoder:
         """Return the code of each label, (n,) int32. Raises DataError E-LABEL."""
         if not self._are_known(labels):
             self._add_classes(labels)
-        known, codes = self._known[labels.dtype.kind]
-        row_codes = codes[np.searchsorted(known, labels)]
+        sorted_labels, codes = self._known[labels.dtype.kind]
+        row_codes = codes[np.searchsorted(sorted_labels, labels)]
         self.counts = add_counts(self.counts, row_codes)
         return row_codes
 
@@ -153,21 +153,21 @@ class ClassCoder:
             raise DataError("some files have numbers as labels, others text", code="E-LABEL", hint="use one coding")
         if kind not in self._known:
             return False
-        known, _ = self._known[kind]
-        places = np.minimum(np.searchsorted(known, labels), len(known) - 1)
-        return bool(np.all(known[places] == labels))
+        sorted_labels, _ = self._known[kind]
+        places = np.minimum(np.searchsorted(sorted_labels, labels), len(sorted_labels) - 1)
+        return bool(np.all(sorted_labels[places] == labels))
 
     def _add_classes(self, labels: Array) -> None:
         values, first = np.unique(labels, return_index=True)
         _check_values(values, sum(self.counts) + first)
-        known, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
-        new = ~np.isin(values, known)
+        sorted_labels, codes = self._known.get(labels.dtype.kind, (values[:0], np.empty(0, np.int32)))
+        new = ~np.isin(values, sorted_labels)
         values, first = values[new], first[new]
         values = values[np.argsort(first)]
         new_codes = np.array([self._code_of_value(value) for value in values.tolist()], np.int32)
-        known, codes = np.concatenate([known, values]), np.concatenate([codes, new_codes])
-        order = np.argsort(known)
-        self._known[labels.dtype.kind] = known[order], codes[order]
+        sorted_labels, codes = np.concatenate([sorted_labels, values]), np.concatenate([codes, new_codes])
+        order = np.argsort(sorted_labels)
+        self._known[labels.dtype.kind] = sorted_labels[order], codes[order]
 
     def _code_of_value(self, value: Any) -> int:
         text = label_text(value)

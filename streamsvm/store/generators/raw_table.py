@@ -130,8 +130,10 @@ def _missing(rng: np.random.Generator, share: float, values: object) -> pa.Array
 def _remarks(
     words: np.ndarray[tuple[int, ...], np.dtype[np.int64]], length: np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 ) -> list[str]:
-    known = vocabulary()
-    return [" ".join([known[w] for w in row[:n]]) for row, n in zip(words.tolist(), length.tolist(), strict=True)]
+    vocabulary_words = vocabulary()
+    return [
+        " ".join([vocabulary_words[w] for w in row[:n]]) for row, n in zip(words.tolist(), length.tolist(), strict=True)
+    ]
 
 
 @lru_cache(4)

@@ -289,13 +289,13 @@ def _check_years(moments: Any, name: str) -> None:
 
 def _since_1970(seconds: Any, name: str) -> Any:
     """Return seconds since 1970 (float64, NaN is missing) as timestamps. Raises BadCell outside the years 1 to 9999."""
-    known = pc.if_else(pc.is_nan(seconds), pa.scalar(None, pa.float64()), seconds)
-    outside = pc.or_(pc.less(known, float(FIRST_SECOND)), pc.greater(known, float(LAST_SECOND)))
+    seconds_or_null = pc.if_else(pc.is_nan(seconds), pa.scalar(None, pa.float64()), seconds)
+    outside = pc.or_(pc.less(seconds_or_null, float(FIRST_SECOND)), pc.greater(seconds_or_null, float(LAST_SECOND)))
     if pc.any(outside).as_py():
         row = int(np.argmax(pc.fill_null(outside, False).to_numpy(zero_copy_only=False)))
         text = f"expected seconds since 1970, found {seconds[row].as_py():g}, beyond the year 9999 or before 1"
         raise BadCell(row, name, "E-RANGE", text, f"divide milliseconds by 1000, or pass --column {name}=number")
-    return pc.floor(known).cast(pa.int64()).cast(pa.timestamp("s"))
+    return pc.floor(seconds_or_null).cast(pa.int64()).cast(pa.timestamp("s"))
 
 
 def parse_dates_or_null(texts: Any, form: str) -> Any:

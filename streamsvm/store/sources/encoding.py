@@ -185,8 +185,8 @@ class TableEncoder:
                 columns[start] = self._numbers(table.column(column.name), column)
             else:
                 codes = self._codes(table.column(column.name), column)
-                known = np.flatnonzero(codes >= 0)
-                columns[start + codes[known], known] = 1
+                known_rows = np.flatnonzero(codes >= 0)
+                columns[start + codes[known_rows], known_rows] = 1
             start += column.width
         self._check_finite(columns, table)
         return Dense(np.ascontiguousarray(columns.T))

@@ -381,9 +381,9 @@ def options_from(encoding: JsonMapping, **changes: Any) -> SourceOptions:
 
     Missing values are filled by the recorded policy with the recorded values.
     """
-    known = {option.name for option in options_of(ReadOptions)}
+    names = {option.name for option in options_of(ReadOptions)}
     recorded = encoding.get("options", {}).items()
-    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded if k in known}
+    stated = {k: tuple(v) if isinstance(v, list) else v for k, v in recorded if k in names}
     if "missing" in encoding:
         stated["missing"] = encoding["missing"].get("policy", "zero")
     return SourceOptions(**(stated | {"format": encoding["format"]} | changes), encoding=encoding)

@@ -280,8 +280,8 @@ class Schema:
         ``options.label``: the label that the user names for these files; None for the recorded one. Raises DataError
         E-SCHEMA for a missing column.
         """
-        known = set(names)
-        if missing := [name for c in self.columns for name in c.sources if name not in known]:
+        present = set(names)
+        if missing := [name for c in self.columns for name in c.sources if name not in present]:
             missing = list(dict.fromkeys(missing))  # a date has several columns of one name
             raise DataError(f"{where} has no column {list_names(missing)}", code="E-SCHEMA", hint=columns_hint(names))
         recorded = self.label if self.label in names else None
@@ -298,8 +298,8 @@ class Schema:
 
     def note_extra(self, names: Sequence[str], label: str | None, notices: dict[str, int]) -> None:
         """Add a notice for columns that are ignored, because the model was trained without them."""
-        known = {*self.needed, *self.dropped, label}
-        if extra := [name for name in names if name not in known]:
+        expected = {*self.needed, *self.dropped, label}
+        if extra := [name for name in names if name not in expected]:
             notices[f"columns that the model does not know are ignored: {list_names(extra)}"] = len(extra)
 
     def to_json(self) -> JsonObject:
@@ -382,8 +382,8 @@ def label_of(names: Sequence[str], label: str | None, where: str) -> str | None:
 
 def check_named(named: Sequence[str], names: Sequence[str], option: str, where: str) -> Sequence[str]:
     """Return ``named``, the columns that an option names. Raises DataError E-SCHEMA for one not in ``names``."""
-    known = {*names, ALL_TEXT} if named else ()
-    if missing := [name for name in named if name not in known]:
+    allowed = {*names, ALL_TEXT} if named else ()
+    if missing := [name for name in named if name not in allowed]:
         message = f"{where} has no column {list_names(missing)}, named by {option}"
         raise DataError(message, code="E-SCHEMA", hint=columns_hint(names))
     return named
