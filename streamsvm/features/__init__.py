@@ -2,6 +2,7 @@
 it.
 
 scaling    standardization, centering, and the rules for gamma
+curves     piecewise-linear curves of columns: knots, the penalty, rows of hat functions
 landmarks  selection of the rows that become landmarks
 nystrom    the map to Nystrom features
 expansion  kernel expansions sum_j b_j k(x, z_j), as part of a model

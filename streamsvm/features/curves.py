@@ -164,6 +164,17 @@ class Hats:
             curves[column] = self.knots[start:stop].astype(np.float64), weights[start:stop]
         return linear, curves
 
+    def contributions(self, values: Float64, weights: Float64) -> Float64:
+        """Return what each column adds to the decision values (n, k, d) of stored rows (n, d): its curve less the mean of
+        the curve over the training rows, or weight times value. ``weights``: (k, features).
+        """
+        found = np.zeros((len(values), len(weights), self.columns))
+        for k, row in enumerate(weights):
+            found[:, k, self.linear] = values[:, self.linear] * row[len(self.knots) :]
+            for shape in self.shapes(row):
+                found[:, k, shape.column] = np.interp(values[:, shape.column], shape.knots, shape.values)
+        return found
+
     def shapes(self, weights: Float64) -> list[Shape]:
         """Return the curves that have the values ``weights`` (features,) at their knots."""
         found = []

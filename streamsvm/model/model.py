@@ -392,12 +392,23 @@ class Model:
         contribution of each column to the decision value of each row.
 
         ``X``: rows (n, columns), dense or sparse, or a table with the columns of the one from which the model's store
-        was made. Raises UsageError for a kernel model, which has no weights of columns, and for too many rows;
-        DataError.
+        was made. For a model of curves, rows are needed: a column has a curve in place of a weight (NaN), and contributes
+        its curve less the mean of the curve over the training rows (``shapes``). Raises UsageError for a kernel model,
+        which has no weights of columns, and for too many rows; DataError.
         """
+        if self.kind == CURVES and X is not None:
+            return self._explain_by_curves(X)
         coef = self.coef
         parts = None if X is None else load_name(CONTRIBUTIONS)(self, X)
         return Explanation(self.outcomes, load_name(COLUMN_NAMES)(self), coef, self.intercept, parts)
+
+    def _explain_by_curves(self, X: Any) -> Explanation:
+        effects, intercepts = self.effects()
+        weights, row = np.zeros((len(self.weights), self.columns)), {name: k for k, name in enumerate(self.outcomes)}
+        for one in effects:
+            weights[row[one.outcome], one.column] = np.nan if one.curve else one.effect[0]
+        names, parts = load_name(COLUMN_NAMES)(self), load_name(CONTRIBUTIONS)(self, X)
+        return Explanation(self.outcomes, names, weights, np.array(list(intercepts.values())), parts)
 
     @with_python_wording
     def coefficients(self, X: Any = None) -> pd.DataFrame:
@@ -656,11 +667,11 @@ class Explanation:
     names: tuple[str, ...]
     """Names of the columns, (d,); their numbers if they have no names."""
     weights: Float64
-    """Float64 (k, d)."""
+    """Float64 (k, d); NaN for a column with a curve."""
     intercept: Float64
     """Float64 (k,)."""
     contributions: Float64 | None = None
-    """w_kj x_j for each row, float64 (n, k, d); with the intercept, they add up to the decision value. None without
+    """w_kj x_j, or the value of a curve, for each row, float64 (n, k, d); with the intercept, they add up to the decision value. None without
     rows."""
 
     def largest(self, problem: int = 0, count: int = COLUMNS_SHOWN) -> list[tuple[str, float]]:

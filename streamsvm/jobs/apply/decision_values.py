@@ -17,6 +17,7 @@ import scipy.sparse
 
 from streamsvm.config.units import mib
 from streamsvm.errors import DataError, UsageError
+from streamsvm.features.curves import Hats
 from streamsvm.jobs.apply.rows import FileRequest, locate_data, open_rows, rows_of_source, source_options
 from streamsvm.kinds_of_rows import ARRAYS, WITH_COLUMN_NAMES, RowKind, kind_of
 from streamsvm.model import Model
@@ -65,12 +66,16 @@ def compute_contributions(model: Model, X: Any) -> Float64:
     ``X``: an array, a sparse matrix, or a table with the columns of the model's training data. Raises DataError, and
     UsageError for too many rows at a time.
     """
-    coef, batches, rows = model.coef, list[Float32](), 0
+    hats = model.expansion if isinstance(model.expansion, Hats) else None
+    coef = model.coef if hats is None else np.zeros((len(model.weights), model.columns))
+    batches, rows = list[Float32](), 0
     for X_stored in iterate_stored_rows(model, X):
         rows += row_count(X_stored)
         _check_contribution_bytes(rows, coef)
         batches.append(to_matrix(X_stored, model.columns))
     values = np.concatenate(batches).astype(np.float64) if batches else np.empty((0, model.columns))
+    if hats is not None:
+        return hats.contributions(values, model.weights[:, :-1])
     offsets = offsets_from(model.provenance.get("encoding"))
     values[:, offsets.columns] += offsets.values
     return values[:, None, :] * coef[None, :, :]
