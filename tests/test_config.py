@@ -161,7 +161,7 @@ NAN, INF = float("nan"), float("inf")
         ("fit", {"calibrate": "sigmoid", "calibration_folds": 1 << 53}, "--calibration-folds cannot be 9"),
         ("embed", {"dtype": "float8"}, "--dtype cannot be 'float8'"),
         ("synth", {"test_fraction": 1.0}, "--test-fraction cannot be 1.0"),
-        ("ingest", {"chunk_bytes": 100}, "--chunk cannot be 100"),
+        ("ingest", {"chunk_bytes": 60}, "--chunk cannot be 60"),
         ("ingest", {"hash_bits": 40}, "--hash cannot be 40"),
         ("ingest", {"missing": "median"}, "--missing cannot be 'median'"),
         ("predict", {"output": "score"}, "--output cannot be 'score'"),

@@ -296,6 +296,7 @@ def _find_ineffective_options(job: FitJob, plan: Plan) -> dict[str, tuple[str, .
         "the kernel has no width": kernel is not None and kernel.gamma is None and ("gamma",),
         "there is no kernel": kernel is None and ("gamma", "kernel_options"),
         "no cluster is named": job.cluster is None and ("insecure_network",),
+        "the rows lie on this machine": not plan.layout.remote and ("disk_cache",),
         "the bias of this solver is free, and not regularized": free_bias and ("bias",),
         "there is no time limit": job.time_limit == float("inf") and ("at_limit",),
         "curves have a scale of their own": plan.curves is not None and ("standardize",),
