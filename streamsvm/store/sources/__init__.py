@@ -53,7 +53,6 @@ from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.input_files import find_url
 from streamsvm.registry import Registry
 from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
-from streamsvm.store.sources.remote_files import file_size
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, width_bytes
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, Source, SourceFile
 
@@ -122,6 +121,8 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
     files = [path for path in map(Path, paths) if find_url(path) is not None or path.is_file()]
     if not files:
         return NO_TABLE
+    from streamsvm.store.sources.remote_files import file_size
+
     samples = {files[0], max(files, key=file_size)}
     try:
         return max((_table_width(path, options) for path in samples), key=lambda width: width.nbytes)

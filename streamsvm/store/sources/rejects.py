@@ -8,7 +8,6 @@ from pathlib import Path
 from streamsvm import durable
 from streamsvm.errors import DataError
 from streamsvm.outputs import REJECTS_HEADER
-from streamsvm.store.sources.byte_stream import CHARSET_HINT
 
 BAD_LINES = "E-BAD-LINES"
 SKIPPED = "lines could not be read and were skipped"
@@ -39,6 +38,8 @@ class Rejects:
     def check(self, share: float, *, last: bool = False) -> None:
         """Raise DataError E-BAD-LINES if more than ``share`` of the lines are bad. ``last``: no lines follow."""
         if (last or self.lines_read >= LINES_BEFORE_JUDGING) and self.count > share * self.lines_read:
+            from streamsvm.store.sources.byte_stream import CHARSET_HINT  # imports numpy, which --help does without
+
             message = f"{self.count} of {self.lines_read} lines cannot be read, {100 * share:g} % are allowed"
             first = f"the first is {self.lines[0][0]} line {self.lines[0][1]}: {self.lines[0][3]}"
             hint = CHARSET_HINT if self.lines[0][2] == "E-ENCODING" else "check the format"

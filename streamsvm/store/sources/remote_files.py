@@ -14,7 +14,7 @@ from typing import Any, BinaryIO
 from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.input_files import find_url, open_regular, split_url
 from streamsvm.objects import ObjectFacts, is_object, list_objects, object_facts, read_range
-from streamsvm.store.format.manifest import FILE
+from streamsvm.store.foreign import MANIFEST
 
 TEXT_BLOCK = 4 << 20
 """Bytes of a request for text, which is read from start to end."""
@@ -44,7 +44,7 @@ def list_url(url: str) -> list[str]:
         return [url]
     else:
         _refuse_listing(url)
-        if is_object(f"{url}/{FILE}"):
+        if is_object(f"{url}/{MANIFEST}"):
             raise UsageError(f"{url} is a store already", hint="name the files it was made of")
         listed = list_objects(url)
         _refuse_partitions(url, [one.url.removeprefix(f"{url}/") for one in listed])

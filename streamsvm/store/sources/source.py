@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from streamsvm.aliases import JsonObject
-from streamsvm.store.format.arrays import FLOAT32
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.preprocessing import RowSteps
     from streamsvm.types import Batch
 
+FLOAT32 = "float32"
+"""The usual type of numbers, by the name that ``format.arrays`` has for it; that module imports numpy, which --help does without."""
 
 UNLABELED = "rows without a label were left out"
 FILES_SAMPLED = 16
