@@ -306,6 +306,7 @@ def forget(
     on_event: Callable[[dict[str, Any]], object] | None = None,
     n_jobs: int | None = None,
     verbose: bool | None = None,
+    sample_weight: object = None,
 ) -> ChangeResult: ...
 def ingest(
     sources: object,
@@ -413,6 +414,7 @@ def learn(
     on_event: Callable[[dict[str, Any]], object] | None = None,
     n_jobs: int | None = None,
     verbose: bool | None = None,
+    sample_weight: object = None,
 ) -> ChangeResult: ...
 def plan(
     store: str | PathLike[str],

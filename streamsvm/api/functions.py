@@ -320,10 +320,7 @@ def make_signature(step: str, result: str, leave_out: Iterable[str] = (), *, run
         )
     for name, (annotation, default, _) in python_parameters(step).items() if runs else ():
         parameters.append(inspect.Parameter(name, KEYWORD, default=default, annotation=annotation))
-    names = {one.name for one in parameters}
-    for synonym, (name, annotation) in SYNONYMS.items():
-        if name in names:
-            parameters.append(inspect.Parameter(synonym, KEYWORD, default=None, annotation=annotation))
+    parameters += _make_synonyms({one.name for one in parameters})
     return inspect.Signature(parameters, return_annotation=result)
 
 
@@ -337,7 +334,16 @@ def add_row_parameters(step: str, declared: inspect.Signature) -> inspect.Signat
         for name, (annotation, default, _) in more.items()
         if name not in declared.parameters
     ]
-    return declared.replace(parameters=parameters)
+    return declared.replace(parameters=parameters + _make_synonyms({one.name for one in parameters}))
+
+
+def _make_synonyms(names: set[str]) -> list[inspect.Parameter]:
+    """Return the parameters with scikit-learn's names for those in ``names``, unless ``names`` has them already."""
+    return [
+        inspect.Parameter(synonym, KEYWORD, default=None, annotation=annotation)
+        for synonym, (name, annotation) in SYNONYMS.items()
+        if name in names and synonym not in names
+    ]
 
 
 def _replace_parameter(one: inspect.Parameter, more: ParameterTable) -> inspect.Parameter:
