@@ -121,10 +121,12 @@ class Hats:
         """Bytes of the arrays."""
         return sum(array.nbytes for array in (*self.tensors().values(), self._places))
 
-    @property
-    def part_bytes(self) -> int:
-        """Bytes of the entries of a part of a block, if all linear columns are stored."""
-        return part_rows(len(self.curved)) * (8 * (2 * len(self.curved) + len(self.linear)) + 16)
+    def part_bytes(self, block_bytes: int) -> int:
+        """Return the bytes that mapping a part of a block takes, given those of the stored block: entries of curves, and the
+        nonzero entries of linear columns with their places.
+        """
+        count, curves = part_rows(len(self.curved)), len(self.curved)
+        return 16 * count * (curves + 1) + min(24 * count * len(self.linear), 3 * block_bytes)
 
     def rows(self, X: Rows, bias: float) -> CSR:
         """Return the rows h(x) of stored rows, with a constant feature of value ``bias``."""

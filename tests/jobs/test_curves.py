@@ -278,3 +278,14 @@ def test_the_plan_counts_curves_and_shrinks_the_sample_first(tmp_path: Path) -> 
     assert small.solver_name == "newton"
     assert small.memory.total <= small.memory.limit
     assert (small.solver.memory_settings()["sample"] or 60_000) < 60_000
+
+
+def test_a_model_with_many_category_values_is_applied_in_little_memory(tmp_path: Path) -> None:
+    rng = np.random.default_rng(12)
+    X = np.zeros((ROWS, 16_001), np.float32)
+    X[:, 0], X[np.arange(ROWS), rng.integers(1, X.shape[1], ROWS)] = rng.normal(size=ROWS), 1.0
+    codes = (np.abs(X[:, 0]) > 0.7).astype(np.int32)
+    store = store_at(tmp_path / "a.zarr", X, codes, sparse=True, indicators=[[1, X.shape[1]]])
+    model = fitted(store, tolerance=1e-3).model
+    assert list(model.expansion.curved) == [0]
+    assert sv.evaluate(model, store, memory="256MiB").measures["accuracy"] > 0.9

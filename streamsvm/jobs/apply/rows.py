@@ -134,11 +134,12 @@ class RowBatches:
     def plan_on(self, memory: int | None, per_row: int, threads: int = 1) -> MemoryPlan:
         """Return the memory plan for exactly ``threads`` threads, whether it fits or not."""
         rows = 65_536 if self.store is None else self.store.layout.largest_chunk
+        block_bytes = BATCH_BYTES if self.store is None else self.store.layout.block_bytes
         waiting = RESULTS_AHEAD_PER_THREAD * threads if threads > 1 else 0
         wide = 8 * len(self.model.weights) + per_row // 8  # decision values, and what was made of them
         terms = [
             *budget.base_terms(),
-            *model_terms(self.model, threads),
+            *model_terms(self.model, threads, block_bytes),
             *self.terms,
             Term("results", per_row * rows * (threads + 1) // 2, f"{per_row} bytes a row of a block"),
             Term("results in their order", waiting * wide * rows, f"{waiting} x {wide} bytes a row"),
@@ -236,8 +237,8 @@ class RowBatches:
             raise width_error("the source", width, columns)
 
 
-def model_terms(model: Model, threads: int = 1) -> list[Term]:
-    """Return the memory of a model, and of applying it on ``threads`` threads."""
+def model_terms(model: Model, threads: int, block_bytes: int) -> list[Term]:
+    """Return the memory of a model, and of applying it on ``threads`` threads to blocks of ``block_bytes`` bytes."""
     if model.expansion is None:
         terms = [Term("model", model.weights.nbytes, "weights")]
         if model.enclosures is not None:
@@ -246,7 +247,7 @@ def model_terms(model: Model, threads: int = 1) -> list[Term]:
         return terms
     nbytes = model.weights.nbytes + sum(array.nbytes for array in model.expansion.tensors().values())
     if isinstance(model.expansion, Hats):
-        rows = Term("rows of hats", threads * model.expansion.part_bytes, "a part of a block")
+        rows = Term("rows of hats", threads * model.expansion.part_bytes(block_bytes), "of a part of a block")
         return [Term("model", nbytes, "knots and weights"), rows]
     return [
         Term("model", nbytes, "points and weights"),
