@@ -1,4 +1,5 @@
-"""Linear solvers on real sets, ``--what passes`` to a certified gap, or ``--what peers`` beside other programs.
+"""Linear solvers on real sets: ``--what passes`` to a certified gap, ``--what peers`` beside other programs, ``--what probes`` of
+embeddings with many classes.
 
 passes: each run is a fit as a user starts it, within --memory, without writing a model, ended at the tolerance, at --passes or
 after --seconds. lambda = 1 / (C n). CPU seconds are those of the whole process, reader included; the first run of each kind
@@ -11,6 +12,10 @@ C = 1 / (lambda n), the bias an appended constant 1, on the same rows. ``auto`` 
 hold them in memory. What is not timed: loading, each peer's own form of the data, compilation, and evaluating the primal between
 two points. Peak: anonymous memory of the process, all of that included. Suboptimality is (P - P*) / P*, P* the certified dual of a
 long run of ours: what is shown is an upper bound.
+
+probes: rows as embedding models make them (``PROBES``), mnist, or NAME.npz with X and y. Ours ends at its tolerance, and each
+peer when its P is at most ours or above it by no more than our gap, so that its own stopping rule does not count. CPU seconds
+and peaks are medians of ``--repeats`` runs in turn, each in a process of its own. Passes of peers are iterations or epochs.
 """
 
 from __future__ import annotations
@@ -31,12 +36,15 @@ from threadpoolctl import threadpool_limits
 from streamsvm.jobs.fit.driver import local_loop
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.ingest.options import IngestJob
+from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
 from streamsvm.schedule.stream import Stream, iterate_visits
 from streamsvm.solvers import losses_of
 from streamsvm.store import read_chunk
+from streamsvm.store.generators.simple import Embeddings
 from streamsvm.types import Certificate, Stop
-from tools.measure.datasets import SCALED, made
+from tools.measure.datasets import SCALED, digits, made
 from tools.measure.harness import REPOSITORY, Row, anonymous_bytes, arguments, scratch, show
 
 ROUNDING = 1e-9
@@ -46,6 +54,18 @@ CONTESTANTS = {
     "squared_hinge": ("auto", "LIBLINEAR -s 1", "LIBLINEAR -s 2", "LinearSVC", "averaged SGD"),
 }
 """Vowpal Wabbit has no squared hinge."""
+PROBES: dict[str, tuple[float, dict[str, Any]]] = {
+    "spectrum": (0.316, {"columns": 512, "length": 10.0}),
+    "separable": (10.0, {"columns": 256, "spectrum": 0.0, "offset": 0.0, "noise": 0.0, "separation": 0.6}),
+    "noise": (10.0, {"columns": 256, "spectrum": 0.0, "offset": 0.0, "noise": 0.2, "separation": 0.2}),
+}
+"""C and the settings of ``synth embeddings``, of 100 classes; the spectrum is the generator's own, j^-0.7, off center."""
+MNIST_C, OTHER_C = 0.01, 10.0
+PEERS = {
+    "softmax": ("LogisticRegression", "torch LBFGS"),
+    "squared_hinge": ("LinearSVC, all classes",),
+    "logistic": ("SGDClassifier",),
+}
 SCRIPT = Path(__file__).with_name("linear_contestants.py")
 SAMPLE_SECONDS = 0.02
 
@@ -105,7 +125,7 @@ def ours(task: dict[str, Any], limit: float) -> tuple[list[Row], int, str]:
 
 def environment() -> dict[str, str]:
     single = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS"), "1")
-    return os.environ | single | {"PYTHONPATH": str(REPOSITORY)}
+    return os.environ | single | {"PYTHONPATH": os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")])}
 
 
 def race(task: dict[str, Any], options: Any) -> list[Row]:
@@ -218,12 +238,78 @@ def peers(options: Any) -> list[Row]:
     return rows
 
 
+# -- many classes ------------------------------------------------------------------------------------------------------
+
+
+def probe_task(name: str, rows: int, directory: Path) -> dict[str, Any]:
+    """Write the rows of a set as arrays and as a store, float32."""
+    C, settings = PROBES.get(name, (OTHER_C, {}))
+    if name in PROBES:
+        batches = list(Embeddings(rows, **settings).batches())
+        X = np.concatenate([batch.X.values for batch in batches])
+        codes = np.concatenate([batch.labels for batch in batches]).astype(np.int64)
+    elif name == "mnist":
+        C = MNIST_C
+        X, codes = (values[:rows] for values in digits())
+    else:
+        with np.load(name) as given:
+            X, codes = given["X"].astype(np.float32), np.unique(given["y"], return_inverse=True)[1]
+    np.save(directory / "rows.npy", X)
+    np.save(directory / "codes.npy", codes)
+    ingest(IngestJob(sources=(directory / "rows.npy",), store=directory / "rows.zarr", labels=directory / "codes.npy"))
+    return {
+        "set": f"{Path(name).stem} {X.shape[0]:,} x {X.shape[1]}, {codes.max() + 1} classes", "rows": str(directory / "rows.npy"),
+        "codes": str(directory / "codes.npy"), "store": str(directory / "rows.zarr"), "C": C, "classes": int(codes.max() + 1),
+    }  # fmt: skip
+
+
+def probe_race(task: dict[str, Any], options: Any) -> list[Row]:
+    """Ours at its tolerance, and each peer until it is as good, in turn."""
+    reference, _, why = contest("streamsvm", task | {"tolerance": 1e-6}, 20 * options.limit)
+    found, _, complaint = contest("streamsvm", task | {"tolerance": options.tolerance}, options.limit)
+    if why or complaint:
+        sys.exit(f"{task['set']}, {task['loss']}: {why or complaint}")
+    best, target = reference[0]["dual"], found[0]["primal"] * (1.0 + found[0]["gap"])
+    asked = task | {"tolerance": options.tolerance, "until": target}
+    runs: dict[str, list[tuple[Row, int]]] = {who: [] for who in ("streamsvm", *PEERS[task["loss"]])}
+    for _ in range(options.repeats):
+        for who in runs:
+            points, peak, why = contest(who, asked, options.limit)
+            runs[who] += [(points[-1], peak)] if points else []
+            if why:
+                print(f"{who}: {why}", flush=True)
+    rows: list[Row] = []
+    for who, ended in runs.items():
+        row: Row = {"set": task["set"], "loss": task["loss"], "C": task["C"], "who": who}
+        if ended:
+            last = ended[-1][0]
+            row |= {
+                "CPU s": float(np.median([point["cpu"] for point, _ in ended])), "peak MiB": int(np.median([peak for _, peak in ended])),
+                "passes": last["passes"], "(P - P*) / P*": last["primal"] / best - 1, "as good": last["primal"] <= target,
+                "gap": last.get("gap"), "solver": last.get("solver"),
+            }  # fmt: skip
+        rows.append(row)
+        print(row, flush=True)
+    return rows
+
+
+def probes(options: Any) -> list[Row]:
+    """Run every contestant of many classes on every set."""
+    rows: list[Row] = []
+    for name in options.sets.split(","):
+        with scratch() as directory:
+            task = probe_task(name, options.rows, directory) | {"memory": options.memory << 20}
+            for loss in options.losses.split(","):
+                rows += probe_race(task | {"loss": loss}, options)
+    return rows
+
+
 def main() -> None:
     options = arguments(
         __doc__, what="peers", sets="covtype,flights0,susy,imdb,a9a", losses="hinge,squared_hinge", solvers="auto", lams="1e-4,1e-6",
-        tolerance=1e-3, passes=40, seconds=20.0, limit=30.0, rows=5_000_000, memory=256,
+        tolerance=1e-3, passes=40, seconds=20.0, limit=30.0, rows=5_000_000, memory=256, repeats=3,
     )  # fmt: skip
-    run = {"passes": passes, "peers": peers}[options.what]
+    run = {"passes": passes, "peers": peers, "probes": probes}[options.what]
     show(f"linear solvers: {options.what}", run(options), options)
 
 

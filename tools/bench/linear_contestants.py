@@ -1,7 +1,11 @@
-"""One contestant of ``linear.py``, alone in this process: prints {"cpu": seconds, "primal": P} as it goes."""
+"""One contestant of ``linear.py``, alone in this process: prints {"cpu": seconds, "primal": P} as it goes.
+
+Contestants of many classes end when their P is at most what they are told (``until``).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import json
@@ -207,6 +211,144 @@ def write_text(task: Task, path: Path) -> None:
             )
 
 
+# -- many classes ------------------------------------------------------------------------------------------------------
+
+
+def total_primal(task: Task, W: Any) -> float:
+    """P of all classes in float64, of W (classes, d + 1) whose last column belongs to a constant 1."""
+    X, y, total = np.load(task["rows"], mmap_mode="r"), np.load(task["codes"]), 0.0
+    W = np.asarray(W, np.float64)
+    for part in slices(X):
+        Z, own = X[part] @ W[:, :-1].T + W[:, -1], y[part]
+        index = np.arange(len(own))
+        if task["loss"] == "softmax":
+            top = Z.max(axis=1)
+            total += float(np.sum(top + np.log(np.exp(Z - top[:, None]).sum(axis=1)) - Z[index, own]))
+            continue
+        Z[index, own] *= -1.0  # -m of each class against the rest
+        losses = np.maximum(0.0, 1.0 + Z) ** 2 if task["loss"] == "squared_hinge" else np.logaddexp(0.0, Z)
+        total += float(losses.sum())
+    return float(0.5 * np.sum(W * W) + task["C"] * total)
+
+
+class Reached(Exception):
+    """A contestant has reached the P that is asked for, or its time is over."""
+
+
+class Steps:
+    """The steps of a contestant: prints CPU seconds and P after each, evaluations left out."""
+
+    def __init__(self, task: Task) -> None:
+        self._task, self._count = task, 0
+        gc.collect()
+        self._began, self._evaluating = time.process_time(), 0.0
+
+    def look(self, W: Any) -> None:
+        """Print the point W (classes, d + 1). Raises Reached."""
+        now = time.process_time()
+        cpu, primal = now - self._began - self._evaluating, total_primal(self._task, W)
+        self._count += 1
+        print(json.dumps({"cpu": cpu, "passes": self._count, "primal": primal}), flush=True)
+        self._evaluating += time.process_time() - now
+        if primal <= self._task["until"] or cpu > self._task["limit"]:
+            raise Reached
+
+
+def with_constant(task: Task) -> tuple[Any, Any]:
+    """Rows with a constant 1, and class codes."""
+    X = np.load(task["rows"])
+    return np.column_stack([X, np.ones(len(X), np.float32)]), np.load(task["codes"])
+
+
+def probe(task: Task) -> None:
+    """A fit as a user starts it, of rows in a store."""
+    import streamsvm as sv
+
+    softmax = {"loss": "logistic", "multi_class": "softmax"}
+    settings: dict[str, Any] = softmax if task["loss"] == "softmax" else {"loss": task["loss"]}
+    model = Path(task["rows"]).with_name("m.ssvm")
+    settings |= {"C": task["C"], "memory": task["memory"], "threads": 1, "report": "none", "overwrite": True}
+    sv.fit(task["store"], model, max_passes=2, **settings)  # loads the compiled passes
+    gc.collect()
+    began = time.process_time()
+    found = sv.fit(task["store"], model, tolerance=task["tolerance"], **settings)
+    cpu = time.process_time() - began
+    certificates = [run.certificate for run in found.training.runs if run.certificate is not None]
+    point = {"cpu": cpu, "passes": found.passes, "primal": total_primal(task, found.model.weights)}
+    point |= {"dual": sum(one.dual for one in certificates), "gap": max(one.gap for one in certificates)}
+    print(json.dumps(point | {"solver": found.plan.solver_name}), flush=True)
+
+
+def logistic_regression(task: Task) -> None:
+    """Looked at after every iteration of its L-BFGS, which it gives no access to: ``scipy.optimize.minimize`` is wrapped."""
+    from sklearn.linear_model import LogisticRegression, _logistic
+
+    X, y = with_constant(task)
+    minimize = _logistic.optimize.minimize
+
+    def minimize_and_look(function: Any, start: Any, **settings: Any) -> Any:
+        def look(w: Any) -> None:
+            steps.look(w.reshape((task["classes"], -1), order="F"))
+
+        return minimize(function, start, **(settings | {"callback": look}))
+
+    _logistic.optimize.minimize = minimize_and_look
+    machine = LogisticRegression(C=task["C"], tol=1e-12, max_iter=PASSES, fit_intercept=False)
+    steps = Steps(task)
+    machine.fit(X, y)
+
+
+def linear_svc_probe(task: Task) -> None:
+    """Fits from scratch with more and more iterations, as it cannot go on."""
+    from sklearn.svm import LinearSVC
+
+    X, y = with_constant(task)
+    warnings.simplefilter("ignore")
+    for iterations in ITERATIONS:
+        machine = LinearSVC(C=task["C"], tol=1e-8, max_iter=iterations, fit_intercept=False, dual="auto")
+        steps = Steps(task)
+        machine.fit(X, y)
+        steps.look(machine.coef_)
+
+
+def sgd_probe(task: Task) -> None:
+    from sklearn.linear_model import SGDClassifier
+
+    X, y = with_constant(task)
+    machine = SGDClassifier(
+        loss="log_loss", alpha=1 / (task["C"] * len(y)), average=True, fit_intercept=False, random_state=0
+    )
+    steps = Steps(task)
+    while True:
+        machine.partial_fit(X, y, classes=np.arange(task["classes"]))
+        steps.look(machine.coef_)
+
+
+def torch_lbfgs(task: Task) -> None:
+    """The objective of all rows in one product, divided by C n, as probe scripts have it."""
+    import torch
+
+    torch.set_num_threads(1)
+    X, y = (torch.from_numpy(values) for values in with_constant(task))
+    y = y.long()
+    W = torch.zeros(task["classes"], X.shape[1], requires_grad=True)
+    optimizer = torch.optim.LBFGS(
+        [W], max_iter=1, max_eval=25, history_size=10, line_search_fn="strong_wolfe", tolerance_grad=0.0, tolerance_change=0.0
+    )  # fmt: skip
+
+    def closure() -> Any:
+        optimizer.zero_grad()
+        losses = torch.nn.functional.cross_entropy(X @ W.T, y, reduction="sum")
+        value = (0.5 * (W * W).sum() + task["C"] * losses) / (task["C"] * len(y))
+        value.backward()
+        return value
+
+    steps = Steps(task)
+    for _ in range(PASSES):
+        optimizer.step(closure)
+        steps.look(W.detach().numpy())
+
+
 WHO: dict[str, Callable[[Task], None]] = {
     "auto": auto,
     "reference": reference,
@@ -216,9 +358,15 @@ WHO: dict[str, Callable[[Task], None]] = {
     "LinearSVC": linear_svc,
     "averaged SGD": averaged_sgd,
     "VW --sgd": vowpal_wabbit,
+    "streamsvm": probe,
+    "LogisticRegression": logistic_regression,
+    "LinearSVC, all classes": linear_svc_probe,
+    "SGDClassifier": sgd_probe,
+    "torch LBFGS": torch_lbfgs,
 }
 
 if __name__ == "__main__":
     told = json.loads(sys.argv[1])
-    resource.setrlimit(resource.RLIMIT_CPU, (int(2 * told["limit"]) + 10,) * 2)
-    WHO[told["who"]](told)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(4 * told["limit"]) + 10,) * 2)  # evaluations take as long
+    with contextlib.suppress(Reached):
+        WHO[told["who"]](told)

@@ -135,6 +135,14 @@ def _covtype(name: str, _variant: str, directory: Path) -> Split:
     return Split(name, train.X, train.y, test.X, test.y)
 
 
+def digits() -> tuple[Any, Any]:
+    """Return the 60,000 training rows of mnist, pixels in [0, 1] float32, and the digit of each."""
+    images, labels = (DATA / "mnist" / f"train-{what}-ubyte.gz" for what in ("images-idx3", "labels-idx1"))
+    pixels = np.frombuffer(gzip.decompress(images.read_bytes()), np.uint8, offset=16).reshape(-1, 784)
+    codes = np.frombuffer(gzip.decompress(labels.read_bytes()), np.uint8, offset=8)
+    return pixels.astype(np.float32) / 255, codes.astype(np.int64)
+
+
 def _mnist(name: str, _variant: str, _directory: Path) -> Split:
     parts: list[Any] = []
     for part in ("train", "t10k"):
