@@ -125,7 +125,7 @@ def test_validation_score_of_numbers_and_of_a_wrong_kind(tmp_path: Path) -> None
     with pytest.raises(UsageError, match="it is a measure for classes") as caught:
         fitted(tmp_path / "s", tmp_path / "m", score="auc", **settings)
     assert caught.value.hint == "choose from rmse, mae, r2"
-    with pytest.raises(UsageError, match="--score is the metric"):
+    with pytest.raises(UsageError, match="--score is the measure"):
         fitted(tmp_path / "s", tmp_path / "m", loss="squared", score="mae")
 
 
