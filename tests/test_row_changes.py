@@ -107,6 +107,7 @@ def test_rows_without_influence_have_a_receipt_and_change_nothing(tmp_path: Path
     assert "50 rows removed" in result.stdout
     assert "held fixed: scaling" in result.stderr
     assert "unlearn" not in result.output
+    assert "changed  forget, 50 rows" in CliRunner().invoke(cli, ["info", str(tmp_path / "less.ssvm")]).stdout
     with (tmp_path / "receipt.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["row"] for row in table] == [str(k) for k in range(50)]

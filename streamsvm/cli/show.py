@@ -269,6 +269,8 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
     for one in facts["certificates"][:10]:
         bounds = f"(primal {one['primal']:.6g}, dual {one['dual']:.6g})"
         yield f"gap      {percent(one['gap'])} {bounds}, C = {one.get('equivalent_C') or one['C']:.4g}"
+    for one in facts["changes"]:
+        yield f"changed  {one['command']}, {one['rows']} rows"
     settings = {k: v for k, v in facts["settings"].items() if v not in (None, {}, "", False)}
     yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
     if facts["store"]:

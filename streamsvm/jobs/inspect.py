@@ -121,6 +121,7 @@ def model_facts(path: Path) -> JsonObject:
         "calibration": None if model.calibration is None else model.calibration.header(),
         "bytes": path.stat().st_size,
         "certificates": provenance.get("certificates", []),
+        "changes": provenance.get("changes", []),
         "settings": provenance.get("settings", {}),
         "store": provenance.get("store", {}),
         "streamsvm": provenance.get("streamsvm"),
