@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from streamsvm.class_tags import saved_as
 from streamsvm.config.options import Bounds, Option
+from streamsvm.errors import UsageError
 from streamsvm.registry import Registry
 
 if TYPE_CHECKING:
-    from streamsvm.rows import Reach
+    from streamsvm.rows import Float64, Reach
 
 Gamma = Annotated[
     float, Option("Width of the kernel, instead of --gamma.", bounds=Bounds(above=0), default="as --gamma says")
@@ -246,3 +247,38 @@ KERNELS = Registry(
         "linear": "streamsvm.kernels:Linear",
     },
 )
+
+
+def choose_gamma(rule: str | float, mean: Float64, variance: Float64, *, city_block: bool = False) -> float:
+    """Return gamma, given as a number or by a rule, for columns with this mean and variance after the map that precedes
+    the kernel.
+
+    - ``scale``: 1 / (d v), with v the variance of all entries together, as in LIBSVM and scikit-learn (except that
+      columns far from 0 have been centered). For a kernel of the city-block distance: 1 / d.
+    - ``mean-distance``: 1 / (mean squared distance of random pairs). For a kernel of the city-block distance: 1 / sum_j
+      sqrt(2 var_j), where the sum is an upper bound of the mean distance.
+
+    For independent random rows x, x', E ||x - x'||^2 = 2 sum_j var_j exactly, so that the mean squared distance of random
+    pairs, which Frandi et al. estimate from a sample, is known without a pass over the data. Raises UsageError.
+    """
+    if not isinstance(rule, str):
+        return _check_positive(float(rule))
+    if rule == "scale":
+        return 1.0 / len(mean) if city_block else _invert(len(mean) * (variance.mean() + mean.var()))
+    if rule == "mean-distance":
+        return _invert(((2.0 * variance) ** 0.5).sum() if city_block else 2.0 * variance.sum())
+    try:
+        return _check_positive(float(rule))
+    except ValueError as error:
+        raise UsageError(f"gamma '{rule}' is not known", hint="scale, mean-distance or a positive number") from error
+
+
+def _check_positive(gamma: float) -> float:
+    if not 0.0 < gamma < float("inf"):
+        raise UsageError(f"gamma must be a positive number, not {gamma}", hint="or 'scale', or 'mean-distance'")
+    return gamma
+
+
+def _invert(width: float) -> float:
+    """Return 1 / width; 1 if the width is 0 because all rows are equal."""
+    return 1.0 / float(width) if width > 0.0 else 1.0

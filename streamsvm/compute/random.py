@@ -65,3 +65,8 @@ def draw_lots(index: Int64, seed: int) -> NDArray[np.uint64]:
 def smallest_keys(keys: Array, count: int) -> Int64:
     """Return the positions of the ``count`` smallest keys, in no particular order."""
     return np.argpartition(keys, count - 1)[:count] if count < len(keys) else np.arange(len(keys))
+
+
+def visit_seed(seed: int, epoch: int, chunk: int) -> int:
+    """Return the seed of a visit: 32 bits from (seed, epoch, chunk)."""
+    return int(np.random.SeedSequence((seed, epoch, chunk)).generate_state(1)[0])

@@ -5,7 +5,7 @@
 - ``fit_state``: the live state of a fit, and whether and why it ends; ``progress``: reports of progress
 - ``group_tasks``: the tasks of a pass, each of which visits a group of chunks; ``partition``: the groups; ``join_tree``:
   the fixed tree along which their results are joined
-- ``executor``: runs tasks one after the other or on threads; ``cluster_schemes``: the executor that --cluster names
+- ``executor``: runs tasks one after the other, on threads, or on the cluster that --cluster names
 - ``block_visitor``: shows the rows of a chunk to the solver of each problem, with its targets and weights
 - ``row_state``: dual variables of all rows, in memory or in files; ``state_transfer``: solver states on the way to
   workers, and the fields that stay in files; ``checkpoint``: saving and resuming a run

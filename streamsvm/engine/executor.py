@@ -1,5 +1,5 @@
-"""Run the parts of a job serially or on threads, with bit-identical results. ``cluster.dask_executor`` runs them on a
-cluster.
+"""Run the parts of a job serially or on threads, with bit-identical results, or on the cluster that --cluster names (tcp:, tls:, local:,
+...), by ``cluster.dask_executor``.
 
 Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of
 the parts. The result therefore does not depend on which thread or worker computed a part, or when.
@@ -11,14 +11,17 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias, TypeVar, runtime_checkable
 
 from streamsvm.compute.threading import CORES, end_all, start_all
+from streamsvm.config.units import mib
 from streamsvm.engine.join_tree import JoinTree
 from streamsvm.engine.time_limit import check_time
+from streamsvm.errors import BudgetError, UsageError
+from streamsvm.registry import Registry
 
 T = TypeVar("T")
 
@@ -385,3 +388,74 @@ class PartThreads:
         with self._changed:
             returned, self._borrowed_cores = min(1, self._borrowed_cores), max(0, self._borrowed_cores - 1)
         CORES.give_back(returned)
+
+
+EXECUTORS = Registry(
+    "cluster",
+    {
+        "tcp": "streamsvm.cluster:connect_cluster",
+        "tls": "streamsvm.cluster:connect_cluster",
+        "scheduler-file": "streamsvm.cluster:connect_cluster",
+        "local": "streamsvm.cluster:connect_cluster",
+        "client": "streamsvm.cluster.connection:executor_of_program",
+        "here": "streamsvm.engine.executor:connect_here",
+    },
+)
+
+
+@contextmanager
+def connect_here(address: str, *, insecure: bool = False) -> Iterator[Executor]:
+    """Yield the serial executor, for cluster='here:...'."""
+    del address, insecure
+    yield SerialExecutor()
+
+
+class ClusterJob(Protocol):
+    """A job that can run on a cluster."""
+
+    @property
+    def cluster(self) -> str | None:
+        """The address of the cluster; None: run in this process."""
+        ...
+
+    @property
+    def insecure_network(self) -> bool:
+        """Whether a connection without TLS is allowed."""
+        ...
+
+    @property
+    def memory(self) -> int | None:
+        """The user's memory limit in bytes; None: the user gave none."""
+        ...
+
+
+@contextmanager
+def executor_for(job: ClusterJob, given: Executor | None = None) -> Iterator[Executor | None]:
+    """Yield ``given``, else the executor of the job's cluster, else None. Raises UsageError, ClusterError."""
+    if given is None and job.cluster is None:
+        yield None
+        return
+    with nullcontext(given) if job.cluster is None or given is not None else _connect(job, job.cluster) as executor:
+        assert executor is not None
+        try:
+            yield executor
+        except BudgetError as error:
+            _explain_worker_limit(error, executor.memory_limit(None), job.memory)
+            raise
+
+
+def _connect(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
+    kind, colon, _ = cluster.partition(":")
+    if not colon:
+        raise UsageError(f"'{cluster}' is no cluster", hint=f"write {', '.join(f'{k}:...' for k in EXECUTORS)}")
+    connection: AbstractContextManager[Executor] = EXECUTORS[kind](cluster, insecure=job.insecure_network)
+    return connection
+
+
+def _explain_worker_limit(error: BudgetError, bound: int | None, stated: int | None) -> None:
+    """Add to the message that the workers' memory limit is too low, if it is, because a higher ``--memory`` would not
+    help.
+    """
+    if bound is not None and (stated is None or bound < stated):
+        error.message += f"; a task may take {mib(bound)}, a share of its worker's memory limit for each thread"
+        error.hint = f"start workers with a higher --memory-limit or fewer --nthreads; without workers: {error.hint}"

@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from streamsvm.aliases import Array, Handle
+from streamsvm.compute.random import visit_seed
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.partition import Group, spans_in_group
 from streamsvm.engine.state_transfer import DriverState, clone, unpack
 from streamsvm.engine.store_reference import OpenedStore, StoreReference
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.schedule.machine import anonymous_bytes
-from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_order, visit_seed
+from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_order
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.views import Resident, Section
 from streamsvm.types import AnySolver, FeatureMap, Problem, RowState, State, Store, Visit

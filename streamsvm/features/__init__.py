@@ -1,7 +1,7 @@
 """Feature maps: from blocks of stored rows to blocks of features. A model contains its map, so that prediction applies
 it.
 
-scaling    standardization, centering, and the rules for gamma
+scaling    standardization and centering
 curves     piecewise-linear curves of columns: knots, the penalty, rows of hat functions
 landmarks  selection of the rows that become landmarks
 nystrom    the map to Nystrom features

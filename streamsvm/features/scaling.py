@@ -1,4 +1,4 @@
-"""Decisions from the column statistics of a store: standardization, centering, the size of rows, and gamma.
+"""Decisions from the column statistics of a store: standardization, centering, and the size of rows.
 
 The maps are applied to each block in memory; a model contains its map.
 
@@ -12,9 +12,6 @@ is that of the centered rows.
 
 Sparse rows are centered only in columns that every row stores, so that they stay sparse: in these columns the minimum
 and the maximum over all rows have the same sign (absent entries count as 0).
-
-**Rules for gamma.** For independent random rows x, x', E ||x - x'||^2 = 2 sum_j var_j exactly, so that the mean squared
-distance of random pairs, which Frandi et al. estimate from a sample, is known without a pass over the data.
 """
 
 from __future__ import annotations
@@ -28,7 +25,6 @@ from numpy.typing import NDArray
 
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
-from streamsvm.errors import UsageError
 from streamsvm.rows import Dense, Float32, Float64, Reach, Rows, row_count
 from streamsvm.types import FeatureMap, FeaturePart, LinearSolution, Statistics, Store
 
@@ -223,29 +219,6 @@ def farthest_reach(map_: Raw | Standardized, store: Store) -> Reach:
     return Reach(store.layout.columns, float(np.maximum(low * low, high * high).sum()), store.layout.dense)
 
 
-def choose_gamma(rule: str | float, mean: Float64, variance: Float64, *, city_block: bool = False) -> float:
-    """Return gamma, given as a number or by a rule, for columns with this mean and variance after the map that precedes
-    the kernel.
-
-    - ``scale``: 1 / (d v), with v the variance of all entries together, as in LIBSVM and scikit-learn (except that
-      columns far from 0 have been centered). For a kernel of the city-block distance: 1 / d.
-    - ``mean-distance``: 1 / (mean squared distance of random pairs). For a kernel of the city-block distance: 1 / sum_j
-      sqrt(2 var_j), where the sum is an upper bound of the mean distance.
-
-    Raises UsageError.
-    """
-    if not isinstance(rule, str):
-        return _check_positive(float(rule))
-    if rule == "scale":
-        return 1.0 / len(mean) if city_block else _invert(len(mean) * (variance.mean() + mean.var()))
-    if rule == "mean-distance":
-        return _invert(np.sqrt(2.0 * variance).sum() if city_block else 2.0 * variance.sum())
-    try:
-        return _check_positive(float(rule))
-    except ValueError as error:
-        raise UsageError(f"gamma '{rule}' is not known", hint="scale, mean-distance or a positive number") from error
-
-
 def moments_seen_by_kernel(
     statistics: Statistics, rows: int, shift: Array | None, scale: Array | None
 ) -> tuple[Float64, Float64]:
@@ -256,14 +229,3 @@ def moments_seen_by_kernel(
     if scale is not None:
         mean, variance = mean * scale, variance * np.square(scale, dtype=np.float64)
     return mean, variance
-
-
-def _check_positive(gamma: float) -> float:
-    if not 0.0 < gamma < float("inf"):
-        raise UsageError(f"gamma must be a positive number, not {gamma}", hint="or 'scale', or 'mean-distance'")
-    return gamma
-
-
-def _invert(width: float) -> float:
-    """Return 1 / width; 1 if the width is 0 because all rows are equal."""
-    return 1.0 / float(width) if width > 0.0 else 1.0

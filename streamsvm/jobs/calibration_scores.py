@@ -29,6 +29,7 @@ import numpy as np
 from streamsvm.calibration.scores import ScoreTable, build_score_table
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import take_rows
+from streamsvm.compute.random import visit_seed
 from streamsvm.compute.threading import in_strips
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.loop import FitLoop
@@ -38,7 +39,7 @@ from streamsvm.jobs.fit.outputs import weights_and_expansion
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.model import Model
 from streamsvm.rows import Float64, Int32, Rows, row_count
-from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_visits, visit_seed
+from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_visits
 from streamsvm.solvers.leave_one_out import HessianSum, LeaveOneOut, SeenRows
 from streamsvm.types import FeatureMap, FeaturePart, Layout, LinearSolution, Problem, Store, Visit
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import sys
-import tempfile
 import time
 from importlib import metadata
 from pathlib import Path
 
 import numpy as np
 
-from streamsvm import __version__, durable
+from streamsvm import __version__
 from streamsvm import model as models
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
@@ -21,7 +20,7 @@ from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.model.model import CURVES
 from streamsvm.schedule import budget
-from streamsvm.schedule.machine import count_wanted_threads
+from streamsvm.schedule.machine import count_wanted_threads, disk_speed
 from streamsvm.store import open_store
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.foreign import foreign_format
@@ -31,7 +30,6 @@ from streamsvm.types import Report, Store, StoredFiles, silent
 PROBE_SECONDS = 0.5
 """Seconds for which the read rate is measured."""
 PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
-PROBE_BYTES = 64 << 20
 CLUSTER = (
     "local:N does the work of N threads, some seconds later; workers on other machines pay off for jobs that take at "
     "least half a minute on the threads of this machine"
@@ -216,25 +214,6 @@ def _memory() -> JsonObject:
         "limit": budget.memory_limit(None),
         "process": budget.anonymous_bytes(),
     }
-
-
-def disk_speed(directory: Path) -> dict[str, float]:
-    """Return the rates in bytes per second of durable writing and of reading, without the page cache if the system
-    allows it.
-    """
-    block = os.urandom(1 << 20)
-    with tempfile.TemporaryDirectory(dir=directory, prefix=".streamsvm-") as scratch:
-        path = Path(scratch) / "probe"
-        began = time.perf_counter()
-        durable.write_file(path, *[block] * (PROBE_BYTES >> 20))
-        written = time.perf_counter() - began
-        with open(path, "rb", buffering=0) as file:
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            began = time.perf_counter()
-            while file.read(1 << 20):
-                pass
-            read = time.perf_counter() - began
-    return {"write": PROBE_BYTES / written, "read": PROBE_BYTES / read}
 
 
 def _passes() -> JsonObject:

@@ -778,7 +778,7 @@ def _make_model(path: Path, header: JsonObject, tensors: dict[str, Array]) -> Mo
     kind, pairs = header.get("kind"), header.get("pairs") is True
     threshold = header.get("threshold", 0.0)
     version = VOTING_FORMAT if pairs else THRESHOLD_FORMAT if threshold else FORMAT
-    if header.get("format") != version or kind not in {LINEAR, KERNEL, CURVES}:
+    if header.get("format") != version or kind not in (LINEAR, KERNEL, CURVES):
         raise DataError(
             f"{path} was made by another streamsvm (format {quote(header.get('format'))}, this one reads {FORMAT} to {THRESHOLD_FORMAT})",
             code="E-VERSION",

@@ -1,11 +1,13 @@
-"""Facts about the machine: control groups (v2, v1), usable cores, and the anonymous memory of this process."""
+"""Facts about the machine: control groups (v2, v1), usable cores, the anonymous memory of this process, and the speed of a disk."""
 
 from __future__ import annotations
 
 import os
 import resource
 import sys
+import tempfile
 import threading
+import time
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Any, Self
 
 from threadpoolctl import ThreadpoolController
 
+from streamsvm import durable
 from streamsvm.compute.threading import end_all, start_all
 
 ROOT = Path("/sys/fs/cgroup")
@@ -149,3 +152,26 @@ class PeakWatch:
     def _measure(self) -> None:
         while not self._ended.wait(MEASURE_SECONDS):
             self._peak = self.peak
+
+
+PROBE_BYTES = 64 << 20
+"""Bytes that are written and read to measure a disk."""
+
+
+def disk_speed(directory: Path) -> dict[str, float]:
+    """Return the rates in bytes per second of durable writing and of reading, without the page cache if the system
+    allows it.
+    """
+    block = os.urandom(1 << 20)
+    with tempfile.TemporaryDirectory(dir=directory, prefix=".streamsvm-") as scratch:
+        path = Path(scratch) / "probe"
+        began = time.perf_counter()
+        durable.write_file(path, *[block] * (PROBE_BYTES >> 20))
+        written = time.perf_counter() - began
+        with open(path, "rb", buffering=0) as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            began = time.perf_counter()
+            while file.read(1 << 20):
+                pass
+            read = time.perf_counter() - began
+    return {"write": PROBE_BYTES / written, "read": PROBE_BYTES / read}

@@ -18,7 +18,7 @@ from typing import NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from streamsvm.compute.random import permutation
+from streamsvm.compute.random import permutation, visit_seed
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.errors import StorageError
 from streamsvm.objects import MAX_IN_FLIGHT
@@ -43,11 +43,6 @@ def epoch_order(layout: Layout, seed: int, epoch: int, shuffled: bool) -> list[i
         return list(range(chunks))
     order: list[int] = np.random.default_rng((seed, epoch)).permutation(chunks).tolist()
     return order
-
-
-def visit_seed(seed: int, epoch: int, chunk: int) -> int:
-    """Return the seed of a visit: 32 bits from (seed, epoch, chunk)."""
-    return int(np.random.SeedSequence((seed, epoch, chunk)).generate_state(1)[0])
 
 
 def epoch_visits(layout: Layout, seed: int, epoch: int, shuffled: bool) -> Iterator[Visit]:

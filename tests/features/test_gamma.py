@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from streamsvm.errors import UsageError
-from streamsvm.features.scaling import choose_gamma, moments_seen_by_kernel
+from streamsvm.features.scaling import moments_seen_by_kernel
+from streamsvm.kernels import choose_gamma
 from streamsvm.types import Statistics
 
 

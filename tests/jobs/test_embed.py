@@ -21,7 +21,6 @@ from streamsvm.engine.executor import SerialExecutor
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StorageError
 from streamsvm.features.mapfile import read_map
 from streamsvm.features.nystrom import Nystrom
-from streamsvm.jobs import inspect
 from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed import plan
 from streamsvm.jobs.embed.build import embed
@@ -29,6 +28,7 @@ from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.locks import hold_lock
 from streamsvm.rows import CSR, Dense
+from streamsvm.schedule import machine
 from streamsvm.store import create, open_store
 from streamsvm.types import Status, silent
 from tests.arrays import csr_of
@@ -275,7 +275,7 @@ def test_embed_features_on_disk_and_on_the_fly_give_the_same_model(kind, request
 def test_embed_a_small_fit_has_one_model_however_fast_disk_and_processor_are(dense, tmp_path, monkeypatch):
     for name, seconds, speed in (("a", 1e-12, 1.0), ("b", 1e3, 1e15)):
         monkeypatch.setattr(plan, "measure_map", lambda *_, s=seconds: plan.MapCost(s, s, 1e-9 * s))
-        monkeypatch.setattr(inspect, "disk_speed", lambda _, v=speed: {"read": v, "write": v})
+        monkeypatch.setattr(machine, "disk_speed", lambda _, v=speed: {"read": v, "write": v})
         kernel_fit(dense, tmp_path / name, embedding="auto")
     assert models.load(tmp_path / "a") == models.load(tmp_path / "b")
 

@@ -8,7 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamsvm.schedule.stream import epoch_order, epoch_visits, iterate_visits, visit_seed
+from streamsvm.compute.random import visit_seed
+from streamsvm.schedule.stream import epoch_order, epoch_visits, iterate_visits
 from streamsvm.types import Layout
 
 chunk_counts = st.integers(1, 300)

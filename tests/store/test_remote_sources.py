@@ -114,7 +114,7 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
 def test_remote_source_is_predicted(folder: Path, server: ObjectServer, tmp_path: Path) -> None:
     """As the local files are; what is neither a store nor files is refused."""
     model = sv.fit(folder / "csv", tmp_path / "m.ssvm", label="y", cache=tmp_path / "c.zarr").model
-    sv.predict(model, folder / "csv", tmp_path / "local.csv")
+    sv.predict(model, str(folder / "csv"), tmp_path / "local.csv")
     local = sv.evaluate(model, folder / "parquet")
     server.faults = FAULTS
     sv.predict(model, "s3://bucket/rows/csv", tmp_path / "remote.csv")

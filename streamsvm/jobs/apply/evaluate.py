@@ -18,8 +18,7 @@ from streamsvm import model as models
 from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.units import percent
-from streamsvm.engine.cluster_schemes import executor_for
-from streamsvm.engine.executor import Executor, Joins, Task, ignore_progress, local_executor
+from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import quote

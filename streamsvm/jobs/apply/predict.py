@@ -22,8 +22,7 @@ from streamsvm import model as models
 from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
 from streamsvm.durable import scratch_beside, sweep_beside
-from streamsvm.engine.cluster_schemes import executor_for
-from streamsvm.engine.executor import Executor, Task
+from streamsvm.engine.executor import Executor, Task, executor_for
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult

@@ -39,8 +39,7 @@ from streamsvm.compute.threading import end_all, start_all
 from streamsvm.config.command_table import format_command
 from streamsvm.config.units import mib
 from streamsvm.engine import signals, time_limit
-from streamsvm.engine.cluster_schemes import executor_for
-from streamsvm.engine.executor import Executor, Task, local_executor
+from streamsvm.engine.executor import Executor, Task, executor_for, local_executor
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.store_parts import build_part, chunks_of, part_path
 from streamsvm.engine.store_reference import StoreReference, reference_to

@@ -254,7 +254,7 @@ def choose_embedding(
     kernel values of all rows, and the features that the solver needs; on disk, all features are computed once. Nothing
     is measured if all passes together take few multiplications (``FEW_PRODUCTS``).
     """
-    from streamsvm.jobs.inspect import disk_speed
+    from streamsvm.schedule.machine import disk_speed
 
     if job.embedding != AUTO:
         return StorageChoice(job.embedding, "asked for", job.embedding_dtype)
@@ -394,7 +394,8 @@ def parameters_of(kernel: Kernel) -> dict[str, float]:
 
 def resolve_gamma(rule: str, store: Store, scaling: Raw | Standardized, *, city_block: bool) -> float:
     """Return gamma as a number. Column statistics are read only if the rule needs them."""
-    from streamsvm.features.scaling import choose_gamma, moments_seen_by_kernel
+    from streamsvm.features.scaling import moments_seen_by_kernel
+    from streamsvm.kernels import choose_gamma
 
     try:
         return choose_gamma(float(rule), np.zeros(1), np.zeros(1))

@@ -45,8 +45,7 @@ from streamsvm.durable import sweep_beside
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer
-from streamsvm.engine.cluster_schemes import executor_for
-from streamsvm.engine.executor import Executor, local_executor
+from streamsvm.engine.executor import Executor, executor_for, local_executor
 from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.engine.group_tasks import Work
 from streamsvm.engine.local_loop import local_trainer

@@ -26,8 +26,7 @@ from streamsvm.config.command_table import format_command
 from streamsvm.config.options import options_of
 from streamsvm.config.units import mib, seconds_text
 from streamsvm.durable import sweep_beside
-from streamsvm.engine.cluster_schemes import executor_for
-from streamsvm.engine.executor import Executor
+from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.engine.signals import current, defer_signals
 from streamsvm.errors import DataError, InterruptedRun, StorageError, UsageError, quote

@@ -33,8 +33,7 @@ from streamsvm.config.options import field_values
 from streamsvm.config.units import seconds_text
 from streamsvm.durable import scratch_beside, sweep_beside
 from streamsvm.engine import signals, time_limit
-from streamsvm.engine.cluster_schemes import executor_for
-from streamsvm.engine.executor import Executor, Task, local_executor
+from streamsvm.engine.executor import Executor, Task, executor_for, local_executor
 from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.engine.local_loop import local_trainer
 from streamsvm.engine.loop import RunSettings
