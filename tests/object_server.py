@@ -97,21 +97,6 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer()
 
-    def do_PUT(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        key = self._count("PUT")
-        if self.server.denied:
-            return self._send(403, b"<Error><Code>AccessDenied</Code></Error>")
-        with self.server.lock:
-            if self.headers.get("If-None-Match") == "*" and key in self.server.objects:
-                return self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
-            self.server.objects[key] = body
-        return self._send(200, b"", {"ETag": _tag(body)})
-
-    def do_DELETE(self) -> None:
-        self.server.objects.pop(self._count("DELETE"), None)
-        self._send(204, b"")
-
     def _count(self, verb: str) -> str:
         key = unquote(urlsplit(self.path).path)
         with self.server.lock:
