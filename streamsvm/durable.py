@@ -5,7 +5,7 @@ and to which nothing may refer yet; ``sync`` makes them durable, and ``write_fil
 ``append_line`` is for journals, ``open_log`` for event logs, ``open_state`` for files that change in place.
 
 Unfinished files beside an output NAME are called ``.NAME.*.partial``. The next writer of NAME, which holds its lock (``locks``), removes
-those of killed writers (``sweep_beside``), and puts back an output that was being replaced (``restore_replaced``).
+those of killed writers (``remove_stale_scratch``), and puts back an output that was being replaced (``restore_replaced``).
 
 Every writer reports its steps to ``observe``. Tests use it to kill the process, to let a write fail, and to record the order of steps.
 ``STREAMSVM_FAULT=kill@N`` kills the process at step N.
@@ -114,7 +114,7 @@ def write_stream(path: Path, pieces: Iterable[BytesLike]) -> None:
 
 
 def temporary_beside(path: Path) -> Path:
-    """Return an unused name beside an output; ``sweep_beside`` removes the file if the writer is killed."""
+    """Return an unused name beside an output; ``remove_stale_scratch`` removes the file if the writer is killed."""
     return path.with_name(f".{path.name}.{secrets.token_hex(4)}{PARTIAL}")
 
 
@@ -290,7 +290,7 @@ def sweep(directory: Path) -> None:
             _remove(leftover)
 
 
-def sweep_beside(target: Path) -> None:
+def remove_stale_scratch(target: Path) -> None:
     """Remove the unfinished files that killed writers of an output left beside it. The caller holds its lock."""
     for leftover in list(target.parent.glob(f".*{PARTIAL}")):
         if _owner(leftover) == target.name:

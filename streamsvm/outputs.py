@@ -38,11 +38,11 @@ class Output(NamedTuple):
     path: Path
     kind: Kind
     """What kind of output it is; only an output of this kind is replaced."""
-    continues: bool = False
-    """Whether the job continues or extends an earlier output, which may then exist without --overwrite."""
+    may_exist: bool = False
+    """Whether an earlier output may exist without --overwrite, because the job continues or extends it."""
 
 
-def claim(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *, overwrite: bool) -> None:
+def check_writable(outputs: Sequence[Output], inputs: Iterable[Path | str | None] = (), *, overwrite: bool) -> None:
     """Check, before the job starts, that it can write all its outputs without destroying anything else.
 
     ``inputs`` are the paths that the job reads; None and missing paths are skipped. Raises ExistsError (exit code 73) for a path that must
@@ -78,7 +78,7 @@ def _check_replaceable(output: Output, *, overwrite: bool) -> None:
     path = output.path
     refuse_foreign(path, output.kind)
     empty = path.is_dir() and not any(path.iterdir())
-    if path.exists() and not (overwrite or output.continues or empty):
+    if path.exists() and not (overwrite or output.may_exist or empty):
         raise ExistsError(f"{path} exists already", hint=OVERWRITE_HINT)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamsvm.engine.signals import current
+from streamsvm.engine.signals import interruption
 from streamsvm.errors import InterruptedRun
 
 SIGNAL = "SIGTEST"
@@ -28,7 +28,7 @@ class Calls:
         with self._lock:
             self.made += 1
             if self.made == self.at:
-                current.name = SIGNAL
+                interruption.name = SIGNAL
 
 
 @contextmanager
@@ -46,7 +46,7 @@ def stopping(kind: type, method: str, at: int) -> Iterator[Calls]:
         try:
             yield calls
         finally:
-            current.name = ""
+            interruption.name = ""
 
 
 def goes_on_to_the_same_bytes(fitted: Callable[..., Any], models: Path, kind: type, method: str, at: int) -> None:

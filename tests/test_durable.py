@@ -17,7 +17,7 @@ import pytest
 
 import streamsvm
 from streamsvm import durable
-from streamsvm.durable import restore_replaced, scratch_beside, sweep, sweep_beside
+from streamsvm.durable import remove_stale_scratch, restore_replaced, scratch_beside, sweep
 from streamsvm.errors import ExistsError, StorageError
 
 OLD, NEW = b"what was there", b"what is to come"
@@ -227,7 +227,7 @@ def test_durable_sweeping_beside_an_output_leaves_what_belongs_to_others(tmp_pat
         leftovers[1].mkdir()
         (leftovers[1] / "numbers").write_bytes(OLD)
         (tmp_path / ".p1.csv.0f0f0f0f.partial").write_bytes(OLD)
-        sweep_beside(mine)
+        remove_stale_scratch(mine)
         assert sorted(os.listdir(tmp_path)) == sorted([kept.name, ".p1.csv.0f0f0f0f.partial"])
     assert os.listdir(tmp_path) == [".p1.csv.0f0f0f0f.partial"]
 

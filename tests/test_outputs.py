@@ -41,7 +41,7 @@ from streamsvm.outputs import (
     STORE,
     Kind,
     Output,
-    claim,
+    check_writable,
 )
 from streamsvm.rows import Dense
 from streamsvm.store import create
@@ -127,14 +127,14 @@ def test_outputs_what_is_there_is_replaced_only_when_asked_and_ours(kind: str, g
     for name in names(gallery):
         output = [Output(gallery / name, mine)]
         with pytest.raises(ExistsError) as refused:
-            claim(output, overwrite=False)
+            check_writable(output, overwrite=False)
         assert refused.value.exit_code == 73
         assert ("--overwrite" in refused.value.hint) == (name in ours)  # the hint is for what it helps
         if name in ours:
-            claim(output, overwrite=True)
+            check_writable(output, overwrite=True)
         else:
             with pytest.raises(ExistsError):
-                claim(output, overwrite=True)
+                check_writable(output, overwrite=True)
 
 
 # -- nothing that is read is written -------------------------------------------------------------------------------------
@@ -172,7 +172,7 @@ def test_outputs_input_under_any_name_is_no_output(kind: str, disguise: str, gal
         place.mkdir()
         path = DISGUISES[disguise](gallery / name, place)
         with pytest.raises(ExistsError) as refused:
-            claim([Output(path, mine)], [gallery / "rows.svm", gallery / name], overwrite=True)
+            check_writable([Output(path, mine)], [gallery / "rows.svm", gallery / name], overwrite=True)
         assert refused.value.exit_code == 73
         assert "--overwrite" not in refused.value.hint
 
@@ -180,14 +180,14 @@ def test_outputs_input_under_any_name_is_no_output(kind: str, disguise: str, gal
 def test_outputs_patterns_and_folders_stand_for_their_files(gallery: Path) -> None:
     for inputs in ([gallery / "*.csv"], [gallery], [str(gallery / "**" / "*.csv")]):
         with pytest.raises(ExistsError, match="is read by this job"):
-            claim([Output(gallery / "p.csv", PREDICTIONS)], inputs, overwrite=True)
-    claim([Output(gallery / "new.csv", PREDICTIONS)], [gallery], overwrite=True)
+            check_writable([Output(gallery / "p.csv", PREDICTIONS)], inputs, overwrite=True)
+    check_writable([Output(gallery / "new.csv", PREDICTIONS)], [gallery], overwrite=True)
 
 
 def test_outputs_nothing_is_written_into_any_store(gallery: Path) -> None:
     for name in ("store.zarr/model.ssvm", "store.zarr/X/p.csv", "inner/store.zarr/p.csv", "store.h5/p.csv"):
         with pytest.raises(ExistsError, match="lies inside the store"):
-            claim([Output(gallery / name, MODEL)], overwrite=True)
+            check_writable([Output(gallery / name, MODEL)], overwrite=True)
 
 
 @each_value(
@@ -208,19 +208,19 @@ def test_outputs_directory_that_has_no_name_of_its_own_is_no_output(
 def test_outputs_two_need_two_places(gallery: Path) -> None:
     for other in ("model.ssvm", "thesis/../model.ssvm", "model.ssvm/dual.npy"):
         with pytest.raises(UsageError, match="same place"):
-            claim([Output(gallery / "model.ssvm", MODEL), Output(gallery / other, ARRAY)], overwrite=True)
+            check_writable([Output(gallery / "model.ssvm", MODEL), Output(gallery / other, ARRAY)], overwrite=True)
 
 
 def test_outputs_link_is_no_output_even_where_it_leads_nowhere(tmp_path: Path) -> None:
     (tmp_path / "link.csv").symlink_to(tmp_path / "nothing")
     with pytest.raises(ExistsError, match="is a symbolic link"):
-        claim([Output(tmp_path / "link.csv", PREDICTIONS)], overwrite=True)
+        check_writable([Output(tmp_path / "link.csv", PREDICTIONS)], overwrite=True)
 
 
 def test_outputs_claiming_says_before_the_work_what_would_fail_after_it(tmp_path: Path) -> None:
-    claim([Output(tmp_path / "new", MODEL)], overwrite=False)
+    check_writable([Output(tmp_path / "new", MODEL)], overwrite=False)
     with pytest.raises(StorageError, match="no such directory"):
-        claim([Output(tmp_path / "none" / "new", MODEL)], overwrite=False)
+        check_writable([Output(tmp_path / "none" / "new", MODEL)], overwrite=False)
     assert os.listdir(tmp_path) == []
 
 
@@ -228,7 +228,7 @@ def test_outputs_claiming_says_before_the_work_what_would_fail_after_it(tmp_path
 def test_outputs_directory_that_may_not_be_written_to_is_said_before_the_work(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     with pytest.raises(StorageError, match="Permission denied"):
-        claim([Output(tmp_path / "new", MODEL)], overwrite=False)
+        check_writable([Output(tmp_path / "new", MODEL)], overwrite=False)
 
 
 # -- every job asks --------------------------------------------------------------------------------------------------------
@@ -395,7 +395,7 @@ def test_outputs_arrays_of_ours_are_read_by_numpy_and_told_from_its_own(tmp_path
 def test_outputs_what_no_file_can_be_called_is_refused_by_name(name: str, tmp_path: Path) -> None:
     for outputs in ([tmp_path / name], [tmp_path / "m", tmp_path / name]):
         with pytest.raises(UsageError, match="cannot be the name of a file"):
-            claim([Output(path, MODEL) for path in outputs], overwrite=True)
+            check_writable([Output(path, MODEL) for path in outputs], overwrite=True)
 
 
 # -- predictions of every kind of model ----------------------------------------------------------------------------------

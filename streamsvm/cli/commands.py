@@ -252,7 +252,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, is_only_step
     """Run a job, show its progress and print its result. ``is_only_step``: the job is not a step of a job file."""
     with no_collection():
         from streamsvm.compute.compile_clock import CLOCK
-        from streamsvm.engine.signals import listen
+        from streamsvm.engine.signals import install_signal_handlers
         from streamsvm.schedule.budget import check_addresses, check_groups
 
         check_addresses()
@@ -261,7 +261,10 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, is_only_step
         action = load(STEPS[name].action)
         gc.freeze()  # later collections skip the objects of modules, which stay until the end
     one_object = as_json and name == "evaluate" and is_only_step
-    with open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report, listen():
+    with (
+        open_report(as_json=as_json and not one_object, quiet=quiet or one_object) as report,
+        install_signal_handlers(),
+    ):
         CLOCK.announce = None if as_json else partial(report, {"event": "compiling"})
         result: JobResult = action(job, report)
     if not as_json:

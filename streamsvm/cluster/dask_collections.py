@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from streamsvm.aliases import Array
 from streamsvm.cluster.connection import default_client, using
 from streamsvm.config.options import options_of
-from streamsvm.durable import scratch_beside, sweep_beside
+from streamsvm.durable import remove_stale_scratch, scratch_beside
 from streamsvm.engine.executor import Task
 from streamsvm.engine.join_tree import tree_reduce
 from streamsvm.errors import DataError, UsageError, quote
@@ -346,7 +346,7 @@ class _CollectionFiles:
     def source(self, options: SourceOptions) -> Source:
         """Write the files and return them as a source."""
         base = self.job.store.with_name(f"{self.job.store.name}.blocks")  # not the store: its leftovers are removed
-        sweep_beside(base)
+        remove_stale_scratch(base)
         directory = self.stack.enter_context(scratch_beside(base))
         columns = [to_row_array(self.X, values, self._compute) for values in self.row_arrays.values()]
         if isinstance(self.X, DelayedFrame):

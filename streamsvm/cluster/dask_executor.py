@@ -118,14 +118,14 @@ def explain_error(
     if isinstance(error, KilledWorker):
         limit = max((int(w.get("memory_limit") or 0) for w in workers.values()), default=0)
         limit_text = f", memory limit {mib(limit)}" if limit else ""
-        needs = f", needs ~{mib(task.memory_bytes, up=True)}" if task.memory_bytes else ""
+        needs = f", needs ~{mib(task.memory_bytes, round_up=True)}" if task.memory_bytes else ""
         return ClusterError(
             f"task {name} failed on {error.allowed_failures + 1} workers (last: killed{limit_text}{needs})",
             code="E-WORKER",
             hint="give the workers more memory or the job less (--memory), and look into the workers' logs",
         )
     if isinstance(error, MemoryError):
-        needs = f"; it needs ~{mib(task.memory_bytes, up=True)}" if task.memory_bytes else ""
+        needs = f"; it needs ~{mib(task.memory_bytes, round_up=True)}" if task.memory_bytes else ""
         hint = "give the workers more memory, or the job less: --memory"
         return ClusterError(f"task {name} ran out of memory{needs}", code="E-WORKER", hint=hint)
     if isinstance(error, CancelledError) and not isinstance(error, StreamSVMError):

@@ -108,9 +108,9 @@ def memory_text(nbytes: int) -> str:
     return f"{nbytes / BINARY['GiB']:.1f} GiB" if nbytes >= 10 * BINARY["GiB"] else f"{nbytes / BINARY['MiB']:.0f} MiB"
 
 
-def mib(nbytes: int, *, up: bool = False) -> str:
-    """Format bytes as whole mebibytes for ``--memory``; ``up`` rounds up, the default to the nearest."""
-    return f"{-(-nbytes // BINARY['MiB']) if up else round(nbytes / BINARY['MiB'])}MiB"
+def mib(nbytes: int, *, round_up: bool = False) -> str:
+    """Format bytes as whole mebibytes for ``--memory``, rounded to the nearest by default."""
+    return f"{-(-nbytes // BINARY['MiB']) if round_up else round(nbytes / BINARY['MiB'])}MiB"
 
 
 def percent(fraction: float, digits: int = 2) -> str:

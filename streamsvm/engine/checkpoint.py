@@ -368,7 +368,7 @@ class RunCheckpointer:
                 f"{where} is no usable checkpoint: {quote(error)}", code="E-CHECKPOINT", hint=hint
             ) from error
         freed_memory.give_back()
-        self.interruption.last_checkpoint = self._describe_last_checkpoint(training)
+        self.interruption.last_checkpoint_message = self._describe_last_checkpoint(training)
         self.report({"event": "resumed", "passes": training.passes, "visits": training.chunks_visited})
         self.saved = []
 
@@ -408,12 +408,12 @@ class RunCheckpointer:
             content: ValuesByName = {key: getattr(training, name) for key, name in SAVED_FIELDS.items()}
             content["partials"] = position.partials
             content["status"] = training.status.value
-            content["runs"] = [(run.state, run.certificate, run.done, run.witness) for run in training.runs]
+            content["runs"] = [(run.state, run.certificate, run.done, run.dual_witness) for run in training.runs]
             content["rows"] = {name: rows.checkpoint() for name, rows in training.row_states.items()}
             self.checkpoints.write(self.identity, content)
         self._last_saved = time.monotonic()
         self._save_seconds = self._last_saved - began
-        self.interruption.last_checkpoint = self._describe_last_checkpoint(training)
+        self.interruption.last_checkpoint_message = self._describe_last_checkpoint(training)
         self.report({"event": "checkpoint", **_position(training), "took": self._save_seconds})
 
     def save_interrupted(self, training: Training) -> InterruptedRun:

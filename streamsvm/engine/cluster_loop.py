@@ -145,7 +145,7 @@ class DistributedTrainer(GroupTrainer):
         deadline = time.time() + (self._work_deadline() - time.perf_counter())
         version, drop = self._versions.version, self._versions.drop()
         pass_input = PassInput(
-            training.passes, states, version, drop, {}, deadline, ending=training.ending, serialized=True
+            training.passes, states, version, drop, {}, deadline, ending=training.is_last_pass, serialized=True
         )
         with self.saving_on_cluster_failure(checkpointer):
             result = self._visit_and_close(pass_input, self._make_progress_callback(checkpointer))
@@ -159,7 +159,7 @@ class DistributedTrainer(GroupTrainer):
         for position, (problem, state, certificate, witness) in enumerate(results, 1):
             self._progress.closing(position, len(active))
             run = training.runs[problem.number]
-            run.state, run.witness = clone(state), clone(witness)
+            run.state, run.dual_witness = clone(state), clone(witness)
             run.record_certificate(certificate)
             self._progress.certificate(problem.number, run)
 

@@ -19,7 +19,7 @@ from streamsvm.compute import threading as cores
 from streamsvm.compute.blocks import operators
 from streamsvm.engine.block_visitor import block_of, own_rows
 from streamsvm.engine.executor import Joins, Task, ignore_progress, local_executor
-from streamsvm.engine.fit_state import RowNumbers
+from streamsvm.engine.fit_state import PerRowValues
 from streamsvm.engine.group_tasks import lend_map
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.losses import threshold
@@ -44,7 +44,7 @@ def evaluate_problems(  # noqa: PLR0917
     features: FeatureMap,
     problems: list[Problem],
     weights: list[Float64],
-    dual: RowNumbers | None,
+    dual: PerRowValues | None,
     dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
     working: int = 0,
 ) -> list[Any]:
@@ -181,7 +181,7 @@ class RowsInGroups:
     features: FeatureMap
     """The map from stored rows to the features that the problems see."""
     problems: list[Problem]
-    dual: RowNumbers | None = None
+    dual: PerRowValues | None = None
     """The dual variables of all rows, in chunks that may differ from those of ``store``. None: they are not known."""
     working: int = 0
     """Bytes of memory that each thread needs beside blocks and sums."""
@@ -282,7 +282,7 @@ def _iterate_visits(groups: Iterator[Group], started_groups: deque[Group]) -> It
 class _DualReader:
     """Reads the dual variables of consecutive rows, which are stored in chunks."""
 
-    states: RowNumbers
+    states: PerRowValues
     """The dual variables of all rows."""
     lock: Any
     """Held while a chunk is loaded, because ``states`` has one buffer."""
@@ -292,7 +292,7 @@ class _DualReader:
     """The numbers that are loaded but not read yet, (problems, n)."""
 
     @staticmethod
-    def create_at(states: RowNumbers, lock: Any, row: int) -> _DualReader:
+    def create_at(states: PerRowValues, lock: Any, row: int) -> _DualReader:
         """Return a reader that starts at a row of the store."""
         ends = np.cumsum(states.layout.chunks)
         chunk = int(np.searchsorted(ends, row, side="right"))

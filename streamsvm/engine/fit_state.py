@@ -1,5 +1,5 @@
-"""Hold the state of a fit while it trains: the solver state and the certificate of each problem, the costs so far, and
-whether and why the fit ends.
+"""Hold the state of a fit while it trains: the solver state and the certificate of each problem, the time, I/O and
+memory used so far, and whether and why the fit ends.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from streamsvm.engine.block_visitor import ActiveProblem
 
 
-class CheckpointedRows(Protocol):
-    """State in files of its own, to which the checkpoints of a run refer (``row_state``)."""
+class RowStateStore(Protocol):
+    """Values of rows in files of their own, to which the checkpoints of a fit refer (``row_state``)."""
 
     def checkpoint(self) -> ValuesByName:
         """Write the current state to disk and return the record from which ``restore`` restores it."""
@@ -35,23 +35,24 @@ class CheckpointedRows(Protocol):
 
 
 @runtime_checkable
-class RowNumbers(CheckpointedRows, Protocol):
+class PerRowValues(RowStateStore, Protocol):
     """One number for each row and problem, in this process or on a cluster."""
 
     @property
     def layout(self) -> Layout:
-        """The layout of the training rows. The numbers are stored by its chunks, which may differ from those of the
-        store that is read.
+        """The layout of the training rows. The values are stored in the chunks of this layout, which need not be those
+        of the store being read.
         """
         ...
 
     def load(self, chunk: int) -> Array:
-        """Return the numbers of a chunk, (problems, rows of the chunk), valid until the next call. Raises DataError."""
+        """Return the values of a chunk, (problems, rows of the chunk), valid until the next call. Raises DataError."""
         ...
 
 
-SavedPartial: TypeAlias = tuple[int, int, list[State]]
-"""(first, stop, states): the states of the active problems after the groups [first, stop) were visited and merged."""
+SavedPartialResult: TypeAlias = tuple[int, int, list[State]]
+"""(first, stop, states): the states of the active problems after the chunk groups [first, stop) were visited
+and merged."""
 
 
 class Position(NamedTuple):
@@ -59,8 +60,8 @@ class Position(NamedTuple):
 
     chunks_visited: int
     """Number of chunks visited in the current pass."""
-    partials: list[SavedPartial]
-    """Partial results of the current pass, if it is made group by group."""
+    partials: list[SavedPartialResult]
+    """Partial results of the current pass, if it is made chunk group by chunk group."""
 
 
 class UnfinishedPass(Protocol):
@@ -82,12 +83,13 @@ class ProblemRun:
     """Certificate of the last pass; None before the first pass is closed."""
     done: bool = False
     """Whether the problem takes part in no further pass."""
-    witness: State | None = None
+    dual_witness: State | None = None
     """State from which the dual variables are computed at the end, if ``state`` does not suffice
     (``types.Solver.witness``)."""
 
     def record_certificate(self, certificate: Certificate) -> None:
-        """Record the certificate of a closed pass. If it ends the problem (``Certificate.ends``), the problem is done.
+        """Record the certificate of a closed pass. If it is exact and its gap is within the tolerance, or it is final, the
+        problem is done (``Certificate.ends``).
 
         Raises what ``Certificate.verify`` raises: a gap below 0 is an error, and never counts as convergence.
         """
@@ -97,26 +99,28 @@ class ProblemRun:
 
     def witness_state(self) -> State:
         """Return the state from which the dual variables of the last pass are computed."""
-        return self.state if self.witness is None else self.witness
+        return self.state if self.dual_witness is None else self.dual_witness
 
 
 SAVED_FIELDS = {
     "passes": "passes",
     "index": "chunks_visited",
-    "ending": "ending",
+    "ending": "is_last_pass",
     "seconds": "seconds",
-    "waited": "waited",
+    "waited": "read_wait_seconds",
     "bytes_read": "bytes_read",
     "held": "validation_state",
     "gaps": "gaps",
 }
-"""Keys of a checkpoint, each with the plain field of ``Training`` that it stores. The problems' runs, the per-row state
+"""Maps each key of a checkpoint to the field of ``Training`` saved under it. The problems' runs, the per-row state
 and the status are stored under further keys (``checkpoint.RunCheckpointer``)."""
 
 
 @dataclass(slots=True, repr=False)
 class Training:
-    """The state of a fit while it trains, and its result afterwards: the run of each problem, and costs."""
+    """The state of a fit while it trains, and its result afterwards: the run of each problem, and the time, I/O and memory
+    used.
+    """
 
     runs: list[ProblemRun]
     """One for each problem, in the order of the fit's problems."""
@@ -126,15 +130,15 @@ class Training:
     """Number of closed passes."""
     chunks_visited: int = 0
     """Number of chunks visited in the current pass."""
-    ending: bool = False
+    is_last_pass: bool = False
     """Whether the pass that is being made is the last one; between passes, whether the next one is."""
     seconds: float = 0.0
-    """Wall-clock time, summed over the interrupted run and those that resumed it."""
+    """Wall-clock time, summed over the interrupted process and those that resumed it."""
     seconds_left: float = 0.0
     """Seconds that were left of the time limit after the last pass."""
     seconds_needed: float = 0.0
     """Seconds that were reserved after the last pass for one more pass, the final pass and later work."""
-    waited: float = 0.0
+    read_wait_seconds: float = 0.0
     """Seconds, included in ``seconds``, in which solvers waited for blocks."""
     bytes_read: int = 0
     """Bytes of the chunks read for training, counted at every read."""
@@ -142,18 +146,21 @@ class Training:
     """Number of reads of this process that succeeded only when repeated."""
     peak: int = 0
     """Largest measured use of anonymous memory, in bytes."""
-    row_states: Mapping[str, CheckpointedRows] = field(default_factory=dict)
+    row_states: Mapping[str, RowStateStore] = field(default_factory=dict)
     """State in files of its own, by name."""
     validation_state: ValuesByName = field(default_factory=dict)
-    """State of the evaluator of held-out rows: plain values and arrays, by the text of each C."""
+    """State of the evaluator of held-out rows: plain values and arrays, keyed by C as a string."""
     gaps: list[float] = field(default_factory=list)
-    """The largest gap of any problem after each pass of this solver; an estimate if a certificate is not exact."""
-    partials: list[SavedPartial] = field(default_factory=list)
-    """Partial results of an interrupted pass, restored from a checkpoint, if passes are made group by group."""
+    """The largest gap of any problem after each pass made by the current solver (a fallback solver starts an empty list);
+    an estimate if a certificate is not exact."""
+    partials: list[SavedPartialResult] = field(default_factory=list)
+    """Partial results of an interrupted pass, restored from a checkpoint, if passes are made chunk group by
+    chunk group."""
     unfinished_pass: UnfinishedPass | None = None
-    """The pass that is being made group by group; None between two passes."""
+    """The pass that is being made chunk group by chunk group; None between two passes."""
     cut_short: list[ProblemRun] = field(default_factory=list)
-    """Unsolved runs that have made their last pass before others, and count as done until all have made theirs."""
+    """Unsolved problems of earlier batches, already through their final pass; marked done until the remaining batches have
+    made theirs."""
 
     def __repr__(self) -> str:
         return f"<Training: {self.status.value}, {self.passes} passes, {len(self.runs)} problems, {self.seconds:.3g} s>"
@@ -168,7 +175,7 @@ class Training:
                 yield position
 
     def active(self) -> list[ActiveProblem]:
-        """Return the problems that are not done."""
+        """Return the problems that have begun and are not done."""
         from streamsvm.engine.block_visitor import ActiveProblem  # imported late: it loads numba
 
         runs = enumerate(self.runs)
@@ -178,24 +185,24 @@ class Training:
         """Return the runs whose passes begin when others are done."""
         return [run for run in self.runs if run.state is None]
 
-    def groups_waiting(self, solver: AnySolver) -> int:
-        """Return the number of groups of problems whose passes begin later."""
+    def batches_waiting(self, solver: AnySolver) -> int:
+        """Return the number of batches of problems whose passes begin later."""
         return -(-len(self.waiting()) // (solver.at_once or len(self.runs) or 1))
 
     def begin(self, stop: Stop, solver: AnySolver) -> None:
-        """Begin a pass, of the next problems if all others are done. If it is their last one, ask the solver for an exact
-        evaluation (``Solver.certify``).
+        """Begin a pass. If no problem is active, start the next batch first. Before a batch's last pass, ask the solver for
+        an exact evaluation (``Solver.certify``).
         """
         if not self.active():
             self._begin_next_problems(solver)
-        if not self.ending and self.passes + 1 + self.groups_waiting(solver) >= stop.max_passes:
-            self.ending, self.status = True, Status.PASSES
-        if self.ending:
+        if not self.is_last_pass and self.passes + 1 + self.batches_waiting(solver) >= stop.max_passes:
+            self.is_last_pass, self.status = True, Status.PASSES
+        if self.is_last_pass:
             for one in self.active():
                 solver.certify(one.state)
 
     def _begin_next_problems(self, solver: AnySolver) -> None:
-        """Start the problems of the next group from the solutions of those before."""
+        """Start the problems of the next batch from the solutions of those before."""
         solved = [run.state for run in self.runs if run.state is not None]
         for state in solved:
             solver.forget_steps(state)
@@ -208,7 +215,7 @@ class Training:
         """Record the largest gap, and return whether the pass just closed was the last one; ``status`` says why.
 
         If time is short (``late``) or a callback has asked for the end, one more pass follows, which computes exact
-        certificates; one for each group of problems that are solved one after the other.
+        certificates, or one per batch if problems are solved in batches.
         """
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         unsolved = [self.runs[problem.number] for problem in self.active()] + self.cut_short
@@ -216,18 +223,19 @@ class Training:
             stopped = any(score["stopped"] for score in self.validation_state.values())
             self.status = Status.PATIENCE if stopped else Status.CONVERGED
             return True
-        if self.ending:
+        if self.is_last_pass:
             is_over, self.cut_short = not self.waiting(), unsolved
             for run in unsolved:
                 run.done = not is_over
             return is_over
         if late or end_requested:
-            self.ending, self.status = True, Status.ASKED if end_requested else Status.TIME
+            self.is_last_pass, self.status = True, Status.ASKED if end_requested else Status.TIME
         return False
 
     def continue_counts_from(self, previous: Training) -> None:
         """Start the counts of passes, time, bytes and memory from those of a previous training."""
-        self.passes, self.seconds, self.waited = previous.passes, previous.seconds, previous.waited
+        self.passes, self.seconds = previous.passes, previous.seconds
+        self.read_wait_seconds = previous.read_wait_seconds
         self.bytes_read, self.peak = previous.bytes_read, previous.peak
 
 

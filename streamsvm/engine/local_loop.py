@@ -62,7 +62,7 @@ class StreamTrainer(FitLoop):
         order = iterate_visits(
             self._store.layout, settings.seed, self._solver.shuffled, training.passes, training.chunks_visited
         )
-        self._previously_waited, self._previous_retries = training.waited, count_retries()
+        self._previously_waited, self._previous_retries = training.read_wait_seconds, count_retries()
         with Stream(self._store, order, depth=settings.depth, retain=settings.retain) as self._stream:
             yield
 
@@ -88,7 +88,7 @@ class StreamTrainer(FitLoop):
         for loaded in stream.epoch() if training.chunks_visited < len(self._store.layout.chunks) else ():
             self._visit(loaded)
             training.chunks_visited += 1
-            training.waited = self._previously_waited + stream.seconds_waited
+            training.read_wait_seconds = self._previously_waited + stream.seconds_waited
             rows_visited += len(loaded.chunk.codes)
             self._progress.rows(rows_visited, self._store.layout.rows)
             # After the last visit too: closing a pass may take longer than its visits.

@@ -145,14 +145,14 @@ class FitLoop(ABC):
                     late=training.seconds_left < training.seconds_needed, end_requested=end_requested()
                 ):
                     return training
-                if self.should_fall_back is not None and not training.ending and self.should_fall_back(training):
+                if self.should_fall_back is not None and not training.is_last_pass and self.should_fall_back(training):
                     training.status = Status.STALLED
                     return training
                 checkpointer.save_if_due(training)
 
     def _seconds_to_reserve(self) -> float:
         """Return the seconds to reserve for one more pass, the final pass and later work; 0 if passes can be abandoned."""
-        passes = 2.0 + self.training.groups_waiting(self._solver) + self.reserved_passes
+        passes = 2.0 + self.training.batches_waiting(self._solver) + self.reserved_passes
         return 0.0 if self._solver.exact_kernel else passes * min(self._recent_seconds)
 
     def _pass_seconds(self) -> float:
@@ -196,7 +196,7 @@ class FitLoop(ABC):
     def _has_ended(self, stop: Stop) -> bool:
         """Return whether the restored training is already complete, so that no pass is left to make."""
         training = self.training
-        last = training.ending and training.passes >= stop.max_passes and not training.chunks_visited
+        last = training.is_last_pass and training.passes >= stop.max_passes and not training.chunks_visited
         is_over = not training.active() or (last and not self._has_unfinished_work())
         return training.passes > 0 and is_over and not training.waiting()
 
@@ -288,7 +288,7 @@ class GroupTrainer(FitLoop):
     def _count_costs(self, result: PartialResult) -> None:
         """Add the costs of a pass to the training."""
         training = self.training
-        training.waited += result.waited / self._executor.threads
+        training.read_wait_seconds += result.waited / self._executor.threads
         training.peak = max(training.peak, result.peak, anonymous_bytes())
 
     def _make_progress_callback(self, checkpointer: Checkpointer) -> OnProgress:

@@ -69,5 +69,5 @@ class ProgressReporter:
     def _event(self, event: str, facts: JsonObject) -> None:
         memory = anonymous_bytes()
         self._training.peak = max(self._training.peak, memory)
-        costs = {"waited": self._training.waited, "bytes_read": self._training.bytes_read}
+        costs = {"waited": self._training.read_wait_seconds, "bytes_read": self._training.bytes_read}
         self._report({"event": event, **facts, "seconds": self.stopwatch.seconds, "memory": memory, **costs})

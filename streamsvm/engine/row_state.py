@@ -226,7 +226,7 @@ class GroupRowStates:
 @dataclass(frozen=True, slots=True)
 class ProcessRows:
     """Per-row state in this process; restores checkpoints of one process or of a cluster
-    (``fit_state.CheckpointedRows``).
+    (``fit_state.RowStateStore``).
     """
 
     states: GroupRowStates
@@ -357,7 +357,7 @@ class GroupStateFiles:
 
 @dataclass(slots=True)
 class GroupRows:
-    """Per-row state of a cluster fit, as the driver uses it (``fit_state.RowNumbers``)."""
+    """Per-row state of a cluster fit, as the driver uses it (``fit_state.PerRowValues``)."""
 
     files: GroupStateFiles
     layout: Layout

@@ -67,8 +67,8 @@ def check_time() -> None:
     for some time.
     """
     limit = signals.thread_limit
-    if not limit.is_deferred and job_clock.now() >= limit.expires_at:
-        raise InterruptedRun(f"{signals.TIME_LIMIT}: {signals.describe_leftovers(limit.resume_command)}")
+    if not limit.job_polls and job_clock.now() >= limit.expires_at:
+        raise InterruptedRun(f"{signals.EXPIRY_NAME}: {signals.describe_leftovers(limit.resume_command)}")
 
 
 def finishing_seconds(limit: float) -> float:
@@ -86,10 +86,10 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
         return nullcontext()
     if not signals.is_main_thread():
         return _check_time_in_thread(seconds)
-    if signals.current.wakeup_socket is not None:
+    if signals.interruption.wakeup_socket is not None:
         least = MIN_GRACE_SECONDS if finish else FINISHING_SECONDS + MIN_GRACE_SECONDS
         return expire_after(seconds, min(signals.GRACE_SECONDS, max(least, GRACE_SHARE * limit)))
-    alarm_is_free = signal.getsignal(signals.EXPIRED) in (signal.SIG_DFL, None)
+    alarm_is_free = signal.getsignal(signals.EXPIRY_SIGNAL) in (signal.SIG_DFL, None)
     return _set_alarm(seconds) if alarm_is_free else _check_time_in_thread(seconds)
 
 
@@ -98,13 +98,13 @@ def expire_after(seconds: float, grace_seconds: float) -> Iterator[None]:
     """Signal to a command after ``seconds`` that its time limit has expired. It then has ``grace_seconds`` to save a
     checkpoint.
     """
-    former_handler = signal.signal(signals.EXPIRED, signals.handle_signal)
-    former_grace = signals.current.expiry_grace_seconds
+    former_handler = signal.signal(signals.EXPIRY_SIGNAL, signals.handle_signal)
+    former_grace = signals.interruption.expiry_grace_seconds
     job_ended = threading.Event()
     timer = threading.Thread(
         target=_expire, args=(job_clock.now() + seconds, job_ended), name="streamsvm-limit", daemon=True
     )
-    signals.current.expiry_grace_seconds = grace_seconds
+    signals.interruption.expiry_grace_seconds = grace_seconds
     try:
         with postpone_signals():
             timer.start()
@@ -113,8 +113,8 @@ def expire_after(seconds: float, grace_seconds: float) -> Iterator[None]:
         with postpone_signals():
             job_ended.set()
             timer.join()  # before the handler is removed, so that every signal of the timer is handled
-            signal.signal(signals.EXPIRED, former_handler)
-            signals.current.expiry_grace_seconds, signals.current.raised_error = former_grace, None
+            signal.signal(signals.EXPIRY_SIGNAL, former_handler)
+            signals.interruption.expiry_grace_seconds, signals.interruption.raised_error = former_grace, None
 
 
 def _expire(moment: float, job_ended: threading.Event) -> None:
@@ -123,12 +123,12 @@ def _expire(moment: float, job_ended: threading.Event) -> None:
     while (seconds := moment - job_clock.now()) > 0.0:
         if job_ended.wait(max(seconds, signals.POLL_SECONDS)):
             return
-    if main is None or job_ended.is_set() or signals.current.name:
+    if main is None or job_ended.is_set() or signals.interruption.name:
         return
-    signal.pthread_kill(main, signals.EXPIRED)  # its number goes to the socket too
+    signal.pthread_kill(main, signals.EXPIRY_SIGNAL)  # its number goes to the socket too
     while not job_ended.wait(ALARM_REPEAT_SECONDS):
-        if signals.current.raised_error is not None:
-            signal.pthread_kill(main, signals.EXPIRED)
+        if signals.interruption.raised_error is not None:
+            signal.pthread_kill(main, signals.EXPIRY_SIGNAL)
 
 
 @contextmanager
@@ -136,16 +136,16 @@ def _set_alarm(seconds: float) -> Iterator[None]:
     """Raise InterruptedRun in a job called from Python after ``seconds``; remove the alarm at the end."""
     try:
         with postpone_signals():
-            signal.signal(signals.EXPIRED, partial(_interrupt_from, job_clock.now() + seconds))
+            signal.signal(signals.EXPIRY_SIGNAL, partial(_interrupt_from, job_clock.now() + seconds))
             signal.setitimer(signal.ITIMER_REAL, max(seconds, MIN_ALARM_SECONDS), ALARM_REPEAT_SECONDS)
         yield
     finally:
         with postpone_signals():
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signals.EXPIRED, signal.SIG_DFL)
-        signals.current.raised_error = None
-        if signals.current.name == signals.TIME_LIMIT:  # the next job of the program has its own time limit
-            signals.current.name = ""
+            signal.signal(signals.EXPIRY_SIGNAL, signal.SIG_DFL)
+        signals.interruption.raised_error = None
+        if signals.interruption.name == signals.EXPIRY_NAME:  # the next job of the program has its own time limit
+            signals.interruption.name = ""
 
 
 def _interrupt_from(moment: float, number: int, frame: Any) -> None:

@@ -1,16 +1,20 @@
-"""Curves: an additive function of stored columns, a piecewise-linear curve for each column of numbers.
+"""Generalized additive models: f is a sum of piecewise-linear functions, one for each numeric column.
 
     f(x) = b + sum_j c_j(x_j) + sum_l w_l x_l,
 
-with a curve c_j for each column of numbers, and a weight w_l for each column of category values or words (the store lists
-them in its fact ``indicators``) and for each column of 0 and 1, on which every function is linear. A constant column has
-neither.
+with a curve c_j for each column of numbers, and a weight w_l for each indicator column (one-hot category or word; the
+store lists them in its fact ``indicators``) and for each column of 0 and 1, on which every function is linear. A constant
+column has neither.
+
+**Features.** h_r is the hat function of knot r of a curve: 1 there, 0 at the other knots, and linear in between. A curve
+is c(x) = theta' h(x), with theta its values at the knots. The solver sees z = B' h(x), with B B' = S^-1, so that its ridge
+penalty is theta' S theta (S: see Penalty).
 
 **Knots.** At most K knots a column: half of them quantiles, the other half evenly spaced between the quantiles .001 and
-.999, where quantiles alone would leave the tails to a single piece. If the column has at most K different values
-(cells of its histogram), each is a knot. Quantiles are those of a histogram by the upper 16 bits of a float32, whose
-cells are at most 1/128 of a number wide. Counts of integers do not depend on the order of the rows, so that knots are
-the same bits for any number of threads and workers. The first and last knot are the least and the largest value.
+.999, because quantiles alone would cover each tail with a single linear piece. If the column has at most K different
+values (cells of its histogram), each is a knot. Quantiles are taken from a histogram over the upper 16 bits of float32
+values: its cells have a relative width of at most 1/128. Integer counts do not depend on the order of the rows, so the
+knots are bitwise identical for any number of threads and workers. The first and last knot are the least and the largest value.
 
 **Penalty.** With theta the values at the K knots, D1 and D2 first and second differences, and m = (1, .., 1) / K,
 
@@ -19,12 +23,12 @@ the same bits for any number of threads and workers. The first and last knot are
     "none": S = 1.
 
 In terms of s = (r - 1) / (K - 1), which runs from 0 to 1 over the knots, (K - 1) |D1 theta|^2 approximates the integral
-of c'(s)^2, and (K - 1)^3 |D2 theta|^2 that of c''(s)^2. A straight line of unit variance over uniform s has c'^2 = 12, so
-that "d1" costs it what a weight of a standardized column costs; the parabola of unit variance, 6 sqrt(5) (s - 1/2)^2 +
-constant, has c''^2 = 720. Neither cost grows with K, which is therefore a resolution and not a strength of the penalty.
-The level of a curve is penalized by its mean, without which S would be singular. "d1" alone is the ridge penalty of a
-thermometer (cumulative) encoding. "none" is the ridge penalty of the hats themselves, which keeps rows sparse, so that
-every solver can be used; it grows with K.
+of c'(s)^2, and (K - 1)^3 |D2 theta|^2 that of c''(s)^2. A straight line of unit variance over uniform s has c'^2 = 12,
+so "d1" penalizes it as the ridge penalty does the weight of a standardized column; the parabola of unit variance, 6
+sqrt(5) (s - 1/2)^2 + constant, has c''^2 = 720. Neither cost grows with K, which is therefore a resolution and not a
+strength of the penalty. The level of a curve is penalized by its mean, without which S would be singular. Without m m',
+"d1" is (up to scale) the ridge penalty on a thermometer (cumulative) encoding. "none" is the ridge penalty of the hats
+themselves, which keeps rows sparse, so that every solver can be used; it grows with K.
 
 References: Eilers and Marx, Flexible smoothing with B-splines and penalties, Statistical Science 1996; Hastie and
 Tibshirani, Generalized Additive Models, 1990.
@@ -53,10 +57,10 @@ SLOPE_SHARE, BEND_SHARE = 0.1, 0.01
 """Factors of the two terms of "d2". A straight line is ten times cheaper than with "d1"."""
 TAIL = 0.001
 """The evenly spaced knots lie between the quantiles TAIL and 1 - TAIL."""
-SUM_OF_BOTH = 0.01
+BINARY_TOLERANCE = 0.01
 """The largest sum of x - x^2 in a column of 0 and 1. The rounding error of a sum over 10^9 rows is smaller."""
 PART_BYTES = 4 << 20
-"""Bytes of the entries of curves that are mapped at a time."""
+"""Size in bytes of the hat-function entries computed at a time."""
 HISTOGRAM_BYTES = 8 * LEVELS
 """Bytes of the histogram of a column."""
 
@@ -66,7 +70,7 @@ def part_rows(curves: int) -> int:
     return max(256, min(8192, PART_BYTES // (16 * max(1, curves)) // 256 * 256))
 
 
-class Shape(NamedTuple):
+class FittedCurve(NamedTuple):
     """The curve of a column, less its mean over the training rows."""
 
     column: int
@@ -75,7 +79,7 @@ class Shape(NamedTuple):
     """(K,) in the units of the stored column."""
     values: Float64
     """(K,)"""
-    rows: Float64
+    knot_mass: Float64
     """(K,) The mean of h_r, about the fraction of the training rows near the knot."""
     mean: float
     """The mean of the curve before it was subtracted."""
@@ -98,18 +102,20 @@ class Hats:
     starts: Int64
     """(q + 1,) The place of the first knot of each curve, and the number of all knots."""
     squares: Float64
-    """The means of h_r(x)^2 over the training rows, for each knot; values of x are as precise as the cells of histograms."""
+    """The means of h_r(x)^2 over the training rows, for each knot; computed from the histograms, so x is rounded to its
+    cell."""
     products: Float64
     """The means of h_r(x) h_r+1(x); 0 for the last knot of a curve."""
     deviations: Float64
     """The standard deviations of the columns ``linear``."""
-    _places: Int32 = field(init=False, repr=False, compare=False)
+    _feature_codes: Int32 = field(init=False, repr=False, compare=False)
+    """(d,) What each stored column is: i >= 0: curve number i; -1 - l: linear column number l; -1 - d: neither."""
 
     def __post_init__(self) -> None:
-        places = np.full(self.columns, -1 - self.columns, np.int32)
-        places[self.curved] = np.arange(len(self.curved))
-        places[self.linear] = -1 - np.arange(len(self.linear))
-        object.__setattr__(self, "_places", places)
+        codes = np.full(self.columns, -1 - self.columns, np.int32)
+        codes[self.curved] = np.arange(len(self.curved))
+        codes[self.linear] = -1 - np.arange(len(self.linear))
+        object.__setattr__(self, "_feature_codes", codes)
 
     @property
     def features(self) -> int:
@@ -119,29 +125,29 @@ class Hats:
     @property
     def nbytes(self) -> int:
         """Bytes of the arrays."""
-        return sum(array.nbytes for array in (*self.tensors().values(), self._places))
+        return sum(array.nbytes for array in (*self.tensors().values(), self._feature_codes))
 
     def part_bytes(self, block_bytes: int) -> int:
-        """Return the bytes that mapping a part of a block takes, given those of the stored block: entries of curves, and the
-        nonzero entries of linear columns with their places.
+        """Return the memory needed to map one part of a block of ``block_bytes``: hat entries, plus indices and values of
+        the linear columns' nonzeros.
         """
         count, curves = part_rows(len(self.curved)), len(self.curved)
         return 16 * count * (curves + 1) + min(24 * count * len(self.linear), 3 * block_bytes)
 
     def rows(self, X: Rows, bias: float) -> CSR:
         """Return the rows h(x) of stored rows, with a constant feature of value ``bias``."""
-        return hat_rows(X, self._places, self.knots, self.starts, bias)
+        return hat_rows(X, self._feature_codes, self.knots, self.starts, bias)
 
     def parts(self, X: Rows, bias: float) -> Iterator[FeaturePart]:
-        """Yield ``rows``, ``part_rows`` at a time."""
+        """Yield the mapped rows in parts of ``part_rows(q)`` rows."""
         count, step = row_count(X), part_rows(len(self.curved))
         for start in range(0, count, step):
             stop = min(start + step, count)
             yield FeaturePart(start, stop, self.rows(row_slice(X, start, stop), bias))
 
     def decision(self, X: Rows, weights: Float64, out: Float64, *, exact: bool = False) -> None:
-        """Write weights[k, :-1] . h(x) + weights[k, -1] to ``out`` (n, k) for stored rows ``X``. ``exact`` has no effect:
-        the value of a row never depends on other rows.
+        """Write weights[k, :-1] . h(x) + weights[k, -1] to ``out`` (n, k) for stored rows ``X``. ``exact``
+        (the same bits in any batch) has no effect, since each row is computed on its own.
         """
         self._check(X)
         for start, stop, rows in self.parts(X, 1.0):
@@ -156,9 +162,9 @@ class Hats:
                 hint="apply the model to data with the columns it was trained on",
             )
 
-    def by_column(self, weights: Float64) -> tuple[Float64, dict[int, tuple[Float64, Float64]]]:
-        """Return the weights of the stored columns (d,), 0 for those with a curve, and by the number of the column the knots
-        of each curve and its values there. ``weights``: (features,).
+    def split_weights(self, weights: Float64) -> tuple[Float64, dict[int, tuple[Float64, Float64]]]:
+        """Return the weights of the stored columns (d,), 0 for those with a curve, and a dict from the number of each curved
+        column to (knots, values at the knots). ``weights``: (features,).
         """
         linear, curves = np.zeros(self.columns), {}
         linear[self.linear] = weights[len(self.knots) :]
@@ -167,32 +173,32 @@ class Hats:
         return linear, curves
 
     def contributions(self, values: Float64, weights: Float64) -> Float64:
-        """Return what each column adds to the decision values (n, k, d) of stored rows (n, d): its curve less the mean of
-        the curve over the training rows, or weight times value. ``weights``: (k, features).
+        """Return the contributions (n, k, d) of the columns to the decision values of stored rows (n, d): a column's curve
+        less the mean of the curve over the training rows, or weight times value. ``weights``: (k, features).
         """
-        found = np.zeros((len(values), len(weights), self.columns))
+        contributions = np.zeros((len(values), len(weights), self.columns))
         for k, row in enumerate(weights):
-            found[:, k, self.linear] = values[:, self.linear] * row[len(self.knots) :]
-            for shape in self.shapes(row):
-                found[:, k, shape.column] = np.interp(values[:, shape.column], shape.knots, shape.values)
-        return found
+            contributions[:, k, self.linear] = values[:, self.linear] * row[len(self.knots) :]
+            for curve in self.shapes(row):
+                contributions[:, k, curve.column] = np.interp(values[:, curve.column], curve.knots, curve.values)
+        return contributions
 
-    def shapes(self, weights: Float64) -> list[Shape]:
+    def shapes(self, weights: Float64) -> list[FittedCurve]:
         """Return the curves that have the values ``weights`` (features,) at their knots."""
-        found = []
+        curves = []
         for column, start, stop in zip(self.curved.tolist(), self.starts, self.starts[1:], strict=False):
             theta, products = weights[start:stop], self.products[start:stop]
             # the entries of h sum up to 1, so that a mean of h_r is a sum of means of h_r h_s
-            rows = self.squares[start:stop] + products
-            rows[1:] += products[:-1]
-            mean = float(rows @ theta)
+            knot_mass = self.squares[start:stop] + products
+            knot_mass[1:] += products[:-1]
+            mean = float(knot_mass @ theta)
             theta = theta - mean
             variance = float(self.squares[start:stop] @ np.square(theta)) + 2.0 * float(
                 products[:-1] @ (theta[:-1] * theta[1:])
             )
             knots = self.knots[start:stop].astype(np.float64)
-            found.append(Shape(column, knots, theta, rows, mean, float(np.sqrt(max(variance, 0.0)))))
-        return found
+            curves.append(FittedCurve(column, knots, theta, knot_mass, mean, float(np.sqrt(max(variance, 0.0)))))
+        return curves
 
     def header(self) -> dict[str, Any]:
         """Return everything except the arrays, as plain JSON."""
@@ -215,26 +221,26 @@ def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hat
     moments = [tensors[f"curves.{name}"] for name in ("squares", "products", "deviations")]
     types = (np.int32, np.int32, np.float32, np.int64, np.float64, np.float64, np.float64)
     arrays = (curved, linear, knots, starts, *moments)
-    has_types = all(a.ndim == 1 and a.dtype == kind for a, kind in zip(arrays, types, strict=True))
-    if not has_types or not isinstance(columns, int) or len(starts) != len(curved) + 1:
+    types_match = all(a.ndim == 1 and a.dtype == kind for a, kind in zip(arrays, types, strict=True))
+    if not types_match or not isinstance(columns, int) or len(starts) != len(curved) + 1:
         raise DataError("the curves have arrays of wrong types")
     both = np.concatenate([curved, linear])
-    are_columns = len(np.unique(both)) == len(both) and bool(((both >= 0) & (both < columns)).all())
-    are_starts = starts[0] == 0 and starts[-1] == len(knots) and bool((np.diff(starts) >= 2).all())
-    has_moments = [len(a) for a in moments] == [len(knots), len(knots), len(linear)]
-    has_moments = has_moments and all(np.isfinite(a).all() for a in moments)
-    if not (are_columns and are_starts and has_moments and np.isfinite(knots).all()):
-        raise DataError("the curves are not usable")
+    columns_valid = len(np.unique(both)) == len(both) and bool(((both >= 0) & (both < columns)).all())
+    starts_valid = starts[0] == 0 and starts[-1] == len(knots) and bool((np.diff(starts) >= 2).all())
+    moments_valid = [len(a) for a in moments] == [len(knots), len(knots), len(linear)]
+    moments_valid = moments_valid and all(np.isfinite(a).all() for a in moments)
+    if not (columns_valid and starts_valid and moments_valid and np.isfinite(knots).all()):
+        raise DataError("the curves' columns, offsets or moments are inconsistent")
     rising = np.diff(knots) > 0
     rising[starts[1:-1] - 1] = True  # from one curve to the next
     if not rising.all():
-        raise DataError("the knots are not usable")
+        raise DataError("the knots of a curve are not increasing")
     return Hats(columns, curved, linear, knots, starts, *moments)
 
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """The map from stored rows to the rows that a solver sees: h(x), or B' h(x) as the pair of h(x) and B."""
+    """The map from stored rows to the rows that a solver sees: h(x), or z = B' h(x) as the pair of h(x) and B."""
 
     hats: Hats
     basis: Basis | None
@@ -249,7 +255,7 @@ class Curves:
 
     @property
     def expansion(self) -> Hats:
-        """The hat functions to which the weights of ``to_input_space`` belong."""
+        """The basis in which ``to_input_space`` expresses the solution."""
         return self.hats
 
     def parts(self, X: Rows) -> Iterator[FeaturePart]:
@@ -258,7 +264,7 @@ class Curves:
             yield part if self.basis is None else part._replace(X=Curved(part.X, self.basis))
 
     def lazy_parts(self, X: Rows) -> Iterator[FeaturePart]:
-        """Return ``parts``."""
+        """Return the same as ``parts``, which is already lazy."""
         return self.parts(X)
 
     def to_input_space(self, solution: LinearSolution) -> LinearSolution:
@@ -280,8 +286,8 @@ class Curves:
         return sizes
 
     @property
-    def terms(self) -> int:
-        """An upper bound of the number of roundings in a decision value and in a component of B' v, beside those of the
+    def rounding_count(self) -> int:
+        """An upper bound of the number of roundings in a decision value and in a component of B' v, besides those of the
         sum over rows.
         """
         longest = 0 if self.basis is None else int(np.diff(self.hats.starts).max(initial=0))
@@ -316,11 +322,11 @@ def penalty_matrix(K: int, smooth: str) -> Float64:
 def are_zero_or_one(statistics: Statistics, rows: int) -> NDArray[np.bool_]:
     """Return for each column (d,) whether all its values are 0 or 1.
 
-    For x in [0, 1], x - x^2 >= 0, and it is 0 only for 0 and 1. Its sum over all rows is below SUM_OF_BOTH then, despite
-    rounding. A column with other values, all so close to 0 or 1 that the sum is as small, counts as one of 0 and 1, too.
+    For x in [0, 1], x - x^2 >= 0, and it is 0 only for 0 and 1. For a binary column its
+    sum over all rows is 0 up to rounding, below BINARY_TOLERANCE. A column within that tolerance is treated as binary.
     """
     sums = rows * (statistics.mean - np.square(statistics.mean)) - statistics.M2
-    return (statistics.minimum == 0.0) & (statistics.maximum == 1.0) & (np.abs(sums) < SUM_OF_BOTH)
+    return (statistics.minimum == 0.0) & (statistics.maximum == 1.0) & (np.abs(sums) < BINARY_TOLERANCE)
 
 
 class ColumnHistograms:
@@ -339,22 +345,24 @@ class ColumnHistograms:
         add_to_histograms(X, self.columns, self.counts, self.minimum, self.maximum)
 
     def hats(self, d: int, linear: Int64, deviations: Float64, knots: int) -> Hats:
-        """Return the hat functions of rows with ``d`` columns, of which those numbered in ``linear`` have weights, with at
-        most ``knots`` knots a curve. A column with a single value has no curve. ``deviations``: standard deviations of the
-        columns ``linear``.
+        """Choose at most ``knots`` knots for each histogrammed column, and return the hat functions. A column with a single
+        value has no curve.
+
+        ``d``: number of stored columns; ``linear``: the columns that get a weight; ``deviations``: their standard
+        deviations.
         """
-        curved, found, moments = [], [], []
-        values = least_values()
+        curved, chosen, moments = [], [], []
+        cell_lower_bounds = least_values()
         for j, column in enumerate(self.columns.tolist()):
             low, high = self.minimum[j], self.maximum[j]
             cells = np.flatnonzero(self.counts[j])
             if low < high:
                 curved.append(column)
                 counts = self.counts[j, cells]
-                found.append(_choose_knots(values[cells], counts, low, high, knots))
-                moments.append(_mean_products(found[-1], values[cells], counts))
-        starts = np.concatenate([[0], np.cumsum([len(one) for one in found], dtype=np.int64)]).astype(np.int64)
-        joined = np.concatenate([np.empty(0, np.float32), *found])
+                chosen.append(_choose_knots(cell_lower_bounds[cells], counts, low, high, knots))
+                moments.append(_mean_products(chosen[-1], cell_lower_bounds[cells], counts))
+        starts = np.concatenate([[0], np.cumsum([len(one) for one in chosen], dtype=np.int64)]).astype(np.int64)
+        joined = np.concatenate([np.empty(0, np.float32), *chosen])
         squares, products = np.hstack([np.empty((2, 0)), *moments])
         return Hats(
             d, np.array(curved, np.int32), linear.astype(np.int32), joined, starts, squares, products, deviations
@@ -365,11 +373,11 @@ def _choose_knots(values: Float32, counts: Int64, low: np.float32, high: np.floa
     """Return the knots of a column, rising. ``values``, ``counts``: those of the cells of its histogram, rising."""
     ends = np.array([low, high])
     if len(values) > knots - 2:
-        until = np.cumsum(counts)
-        most = until[-1] - 1
+        cumulative = np.cumsum(counts)
+        last_rank = cumulative[-1] - 1
 
         def quantiles(shares: Float64) -> Float32:
-            return values[np.searchsorted(until, np.rint(shares * most).astype(np.int64), side="right")]
+            return values[np.searchsorted(cumulative, np.rint(shares * last_rank).astype(np.int64), side="right")]
 
         half = knots // 2
         first, last = quantiles(np.array([TAIL, 1.0 - TAIL])).tolist()
@@ -385,8 +393,8 @@ def _mean_products(knots: Float32, values: Float32, counts: Int64) -> Float64:
     x = np.clip(values.astype(np.float64), t[0], t[-1])
     r = np.clip(np.searchsorted(t, x, side="right") - 1, 0, len(t) - 2)
     f, weight = (x - t[r]) / (t[r + 1] - t[r]), counts / counts.sum()
-    found = np.zeros((2, len(t)))
-    np.add.at(found[0], r, weight * (1.0 - f) ** 2)
-    np.add.at(found[0], r + 1, weight * f**2)
-    np.add.at(found[1], r, weight * f * (1.0 - f))
-    return found
+    moments = np.zeros((2, len(t)))
+    np.add.at(moments[0], r, weight * (1.0 - f) ** 2)
+    np.add.at(moments[0], r + 1, weight * f**2)
+    np.add.at(moments[1], r, weight * f * (1.0 - f))
+    return moments

@@ -37,7 +37,7 @@ from streamsvm.jobs.apply.rows import RowBatch, RowBatches, build_file_request, 
 from streamsvm.locks import hold_lock
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
-from streamsvm.outputs import MODEL, RECEIPT, RECEIPT_HEADER, Output, claim
+from streamsvm.outputs import MODEL, RECEIPT, RECEIPT_HEADER, Output, check_writable
 from streamsvm.proofs.enclosure import margins_of, slopes_of, work_bytes
 from streamsvm.proofs.kept import Enclosures, limit_bytes
 from streamsvm.proofs.row_changes import ChangeableProblem, RowChange
@@ -89,7 +89,7 @@ def _run(job: ForgetJob | LearnJob, report: Report, *, are_added: bool) -> Chang
     out, receipt, stopwatch = Path(job.out), getattr(job, "receipt", None), Stopwatch()
     with ExitStack() as stack:
         outputs = [Output(out, MODEL), *([Output(Path(receipt), RECEIPT)] if receipt else [])]
-        claim(outputs, [job.model, *job.data], overwrite=job.overwrite)
+        check_writable(outputs, [job.model, *job.data], overwrite=job.overwrite)
         stack.enter_context(hold_lock(out))
         stack.enter_context(threadpool_limits(1))
         data = stack.enter_context(standard_input(job.data, out, cluster=False))

@@ -40,7 +40,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.rows import is_store
 from streamsvm.jobs.ingest.options import ERROR, HELD_OUT, SKIP, CacheIngestJob, IngestJob
 from streamsvm.jobs.ingest.run import CACHE, ingest_sources, settings_of
-from streamsvm.jobs.without_effect import without_effect
+from streamsvm.jobs.without_effect import notices_on_unused_options
 from streamsvm.outputs import output_path
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
@@ -326,7 +326,7 @@ def notices_on_store(job: FilesJob, on_store: type, reason: str) -> list[str]:
     """
     kind: type = type(job)
     of_files = {field.name for field in options_of(kind)} - {field.name for field in options_of(on_store)}
-    return without_effect(job, {reason: sorted(of_files)})
+    return notices_on_unused_options(job, {reason: sorted(of_files)})
 
 
 # -- what is reported --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from streamsvm.display.read_record import read_run
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.common_options import ReportJob
-from streamsvm.outputs import PAGE, Output, claim, output_path
+from streamsvm.outputs import PAGE, Output, check_writable, output_path
 from streamsvm.types import Report, silent
 
 
@@ -34,7 +34,7 @@ def report(job: ReportJob, _report: Report = silent) -> ReportResult:
     if not job.runs:
         raise UsageError("there is no run to report on", hint="name a model and the page: report model.ssvm page.html")
     out = output_path(job.out)
-    claim([Output(out, PAGE)], job.runs, overwrite=job.overwrite)
+    check_writable([Output(out, PAGE)], job.runs, overwrite=job.overwrite)
     return write_page(list(map(Path, job.runs)), out)
 
 

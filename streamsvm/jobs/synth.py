@@ -20,7 +20,7 @@ from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.common_options import SynthJob
-from streamsvm.outputs import Output, claim, kind_by_header, output_path
+from streamsvm.outputs import Output, check_writable, kind_by_header, output_path
 from streamsvm.rows import CSR, Int32, row_slice
 from streamsvm.store import create
 from streamsvm.store.format.arrays import FLOAT16, FLOAT32, Encoding
@@ -94,7 +94,7 @@ def write_file(job: SynthJob, ends: dict[Path, int], report: Report) -> None:
                 break
 
     with lock_all(list(ends)):
-        claim(
+        check_writable(
             [Output(path, kind_by_header("a file of generated rows", header)) for path in ends], overwrite=job.overwrite
         )
         for path, end in ends.items():
@@ -117,7 +117,7 @@ def _generator(job: SynthJob) -> Generator:
 def _write(job: SynthJob, generator: Generator, ends: dict[Path, int], report: Report) -> None:
     """Write rows to the stores, one store after the other; they are committed when all are complete."""
     with lock_all(list(ends)), ExitStack() as undo:
-        claim(store_outputs(list(ends), continues=False), overwrite=job.overwrite)
+        check_writable(store_outputs(list(ends), may_exist=False), overwrite=job.overwrite)
         writers = []
         for path in ends:
             sparse, encoding = generator.sparse, _choose_encoding(job, generator)

@@ -11,7 +11,7 @@ STORE = "store"
 """The format of rows read from a store, for ``other_formats``."""
 
 
-def without_effect(job: Checked, idle: Mapping[str, Collection[str]]) -> list[str]:
+def notices_on_unused_options(job: Checked, idle: Mapping[str, Collection[str]]) -> list[str]:
     """Return a line for each reason, with the options that have no effect and whose value is neither the default nor None.
 
     ``job``: a dataclass of options. ``idle``: names of unused fields by reason; the reason is the end of a sentence.

@@ -497,7 +497,9 @@ class Model:
             intercepts[outcome] = float(weights[-1]) + sum(shape.mean for shape in shapes)
             for shape in shapes:
                 x = shape.knots + self.offsets.get(shape.column, 0.0)
-                effects.append(Effect(outcome, shape.column, x, shape.values, shape.rows, shape.deviation, curve=True))
+                effects.append(
+                    Effect(outcome, shape.column, x, shape.values, shape.knot_mass, shape.deviation, curve=True)
+                )
             for j, w, deviation in zip(hats.linear.tolist(), weights[first:-1].tolist(), hats.deviations, strict=True):
                 one, none = np.ones(1), np.full(1, np.nan)
                 effects.append(Effect(outcome, j, one, w * one, none, abs(w) * float(deviation), curve=False))

@@ -103,7 +103,7 @@ class MemoryPlan:
         limit = f"{self.limit} is {self.limit} bytes and" if self.limit < MIB else mib(self.limit)
         raise BudgetError(
             f"--memory {limit} is not enough: {terms} = {mib(self.total)}",
-            hint=f"use --memory {mib(enough() if enough else self.total, up=True)}{remedy}",
+            hint=f"use --memory {mib(enough() if enough else self.total, round_up=True)}{remedy}",
         )
 
 
@@ -171,10 +171,10 @@ def check_groups() -> None:
     """
     limit = min(group_limits(), default=NOMINAL)
     if limit < NOMINAL and not passes_loaded():
-        message = f"the control group of this process is limited to {mib(limit)}, {mib(MIN_MEMORY, up=True)} are needed before anything is read"
+        message = f"the control group of this process is limited to {mib(limit)}, {mib(MIN_MEMORY, round_up=True)} are needed before anything is read"
         raise BudgetError(
             message,
-            hint=f"give the group {mib(MIN_MEMORY, up=True)} and the data of the job; streamsvm plan says how much that is",
+            hint=f"give the group {mib(MIN_MEMORY, round_up=True)} and the data of the job; streamsvm plan says how much that is",
         )
 
 

@@ -25,7 +25,7 @@ class Listening:
         for name, value in state.items():
             setattr(self.state, name, value)
         self._heard, self.socket = socket.socketpair()
-        monkeypatch.setattr(interruption, "current", self.state)
+        monkeypatch.setattr(interruption, "interruption", self.state)
         monkeypatch.setattr(interruption, "exit_process", self.ended.append)
         monkeypatch.setattr(interruption, "POLL_SECONDS", 0.01)
         self._thread = threading.Thread(target=watch_signals, args=(self._heard,), daemon=True)

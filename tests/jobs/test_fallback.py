@@ -53,13 +53,13 @@ def stop_after(name: str, job: FitJob) -> None:
         if event["event"] == name:
             met.append(event)
         elif event["event"] == "pass" and met:
-            signals.current.name = "SIGTEST"
+            signals.interruption.name = "SIGTEST"
 
     try:
         with pytest.raises(InterruptedRun):
             fit(job, stopping)
     finally:
-        signals.current.name = ""
+        signals.interruption.name = ""
 
 
 def ended(found: FitResult) -> tuple[str, float]:

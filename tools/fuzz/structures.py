@@ -161,7 +161,7 @@ def manifest(scratch: Path) -> Trial:
         body = changed(bodies[number], draw)
         body = changed(body, draw) if draw.random() < 0.3 else body
         raw = json.dumps(body, separators=(",", ":")).encode()
-        (copy / manifests.FILE).write_bytes(manifests.manifest_file(raw))
+        (copy / manifests.FILE).write_bytes(manifests.encode_file(raw))
         store = open_store(copy)
         buffers = store.buffers()
         for chunk in range(len(store.layout.chunks)):

@@ -73,7 +73,7 @@ def manifest(data: bytes) -> None:
 
     root = SCRATCH / "s.zarr"
     root.mkdir(exist_ok=True)
-    for content in (data, manifests.manifest_file(data)):
+    for content in (data, manifests.encode_file(data)):
         (root / manifests.FILE).write_bytes(content)
         quietly(lambda _: open_store(root), data)
 

@@ -52,15 +52,15 @@ from streamsvm.jobs.apply.rows import (
     RowBatches,
     Slice,
     build_file_request,
+    compute_decisions,
     cut_slices,
-    decide_rows,
     describe_work,
     locate_data,
     open_rows,
     open_slice,
 )
 from streamsvm.jobs.run_record import evaluation_folder, record_evaluation
-from streamsvm.jobs.without_effect import other_formats, without_effect
+from streamsvm.jobs.without_effect import notices_on_unused_options, other_formats
 from streamsvm.model import Model
 from streamsvm.model.measures import BETTER_COLUMNS, UNBALANCED_SHARE
 from streamsvm.rows import Float64
@@ -159,7 +159,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     else:
         evaluation = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
         accumulator, rows.notices, left_out = evaluation.accumulator, evaluation.notices, None
-    rows.notices += without_effect(job, other_formats(job, rows.form))
+    rows.notices += notices_on_unused_options(job, other_formats(job, rows.form))
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
@@ -261,7 +261,7 @@ def accumulate_rows(
     if (groups := rows.groups()) is None:
         accumulator = empty()
         look = partial(_look_at_batch, model, accumulator.samples is not None, accumulator.proved is not None)
-        for one in decide_rows(model, rows, threads, look):
+        for one in compute_decisions(model, rows, threads, look):
             count_rows(model, accumulator, one.decision, one.truth)
             if accumulator.samples is not None:
                 accumulator.samples.count_in(one.prepared.samples)

@@ -77,14 +77,14 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         return self.out == STDOUT
 
     @property
-    def named(self) -> bool:
+    def has_named_columns(self) -> bool:
         """Whether the output has named columns, of which the first has the ids of rows."""
         return self.out == STDOUT or Path(self.out).suffix in NAMED_COLUMN_SUFFIXES
 
     @property
     def numbered(self) -> bool:
         """Whether rows without ids are numbered. Numbers agree with the source only if no line may be skipped."""
-        return self.named and self.on_bad_line == "error"
+        return self.has_named_columns and self.on_bad_line == "error"
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from streamsvm import durable
 from streamsvm import model as models
 from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
-from streamsvm.durable import scratch_beside, sweep_beside
+from streamsvm.durable import remove_stale_scratch, scratch_beside
 from streamsvm.engine.executor import Executor, Task, executor_for
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
@@ -33,17 +33,17 @@ from streamsvm.jobs.apply.rows import (
     RowBatches,
     Slice,
     build_file_request,
+    compute_decisions,
     cut_slices,
-    decide_rows,
     describe_work,
     locate_data,
     open_rows,
     open_slice,
 )
-from streamsvm.jobs.without_effect import other_formats, without_effect
+from streamsvm.jobs.without_effect import notices_on_unused_options, other_formats
 from streamsvm.locks import hold_lock
 from streamsvm.model import Model
-from streamsvm.outputs import PREDICTIONS, REJECTS, Output, claim
+from streamsvm.outputs import PREDICTIONS, REJECTS, Output, check_writable
 from streamsvm.rows import Float64, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
@@ -61,8 +61,8 @@ from streamsvm.types import Report, silent
 
 LABEL_COLUMN = "predicted_label"
 """The name of the column of labels."""
-NUMBER_COLUMN = "prediction"
-"""The name of the column of numbers."""
+PREDICTION_COLUMN = "prediction"
+"""The name of the column of a regression's predictions."""
 ROW_COLUMN = "row"
 """The name of the column of row numbers."""
 Table: TypeAlias = Mapping[str, Array]
@@ -70,9 +70,9 @@ Table: TypeAlias = Mapping[str, Array]
 Piece: TypeAlias = Table | bytes
 """The output for some rows: columns, or the lines of a text format."""
 VERDICTS = ("open", "yes", "no")
-"""Words for OPEN, PROVED and, at index -1, DIFFERS (``model.model``)."""
+"""Words for the verdicts of ``Model.prove``, which are their indices: OPEN = 0, PROVED = 1, DIFFERS = -1."""
 BYTES_A_ROW = 200
-"""Bytes per row of a block and output column: the decision value, its text as Python object and as bytes."""
+"""Memory in bytes per row and output column: the decision value, its text as Python object and as bytes."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -94,12 +94,12 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
     """
     with ExitStack() as stack:
         if not job.to_stdout:
-            claim(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
+            check_writable(_outputs(job), [job.model, *job.data], overwrite=job.overwrite)
             stack.enter_context(hold_lock(Path(job.out)))
-            sweep_beside(Path(job.out))
+            remove_stale_scratch(Path(job.out))
         executor = stack.enter_context(executor_for(job, executor))
         stack.enter_context(threadpool_limits(1))
-        data = stack.enter_context(standard_input(job.data, _scratch_name(job), cluster=executor is not None))
+        data = stack.enter_context(standard_input(job.data, _scratch_anchor(job), cluster=executor is not None))
         job = replace(job, data=locate_data(data))
         model = models.load(Path(job.model))
         memory = job.memory if executor is None else budget.memory_limit(executor.memory_limit(job.memory))
@@ -107,34 +107,40 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
             model.check_probabilities()
         if set(INTERVALS) & set(job.outputs):
             model.check_enclosures()
-        values = len(model.weights)
-        widths = {"label": 1, "decision": values, PROBABILITY: len(model.classes), LOW: values, HIGH: values, PROVED: 1}
+        n_outcomes = len(model.weights)
+        widths = {"label": 1, PROBABILITY: len(model.classes), PROVED: 1}
+        widths |= dict.fromkeys(("decision", LOW, HIGH), n_outcomes)
         per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
         request = build_file_request(job, memory, per_row, unlabeled=True)
-        rows = open_rows(model, job.data, request)
-        plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
-        counted, form = _Predictions(rows, model, report), PredictionTable(job, model, rows.id_column)
+        batches = open_rows(model, job.data, request)
+        plan = batches.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
+        predictions, table = _Predictions(batches, model, report), PredictionTable(job, model, batches.id_column)
         if executor is None:
-            with threading.use_threads(plan.threads), closing(counted.iterate_pieces(form, plan.threads)) as tables:
-                form.write(tables)  # closing the generator stops the readers if the disk is full
+            with (
+                threading.use_threads(plan.threads),
+                closing(predictions.iterate_pieces(table, plan.threads)) as pieces,
+            ):
+                table.write(pieces)  # closing the generator stops the readers if the disk is full
         else:
-            with scratch_beside(_scratch_name(job)) as scratch:
-                work, parts = describe_work(job, request, scratch), cut_slices(job.data)
-                form.write(counted.iterate_slices(predict_slices(work, parts, executor, plan.total), form))
-        counted.check()
-        rows.notices += without_effect(job, other_formats(job, rows.form))
-        if rows.rejects.count:
-            rows.notices.append(rows.rejects.summary() if job.to_stdout else rows.rejects.write(rejects_path(job)))
+            with scratch_beside(_scratch_anchor(job)) as scratch:
+                work, slices = describe_work(job, request, scratch), cut_slices(job.data)
+                written = predict_slices(work, slices, executor, plan.total)
+                table.write(predictions.iterate_slices(written, table))
+        predictions.check()
+        batches.notices += notices_on_unused_options(job, other_formats(job, batches.form))
+        if batches.rejects.count:
+            rejects = batches.rejects
+            batches.notices.append(rejects.summary() if job.to_stdout else rejects.write(rejects_path(job)))
         report(
             {
                 "event": "predict",
-                "rows": counted.rows,
-                "of": rows.total,
-                "seconds": counted.stopwatch.seconds,
+                "rows": predictions.rows,
+                "of": batches.total,
+                "seconds": predictions.stopwatch.seconds,
                 "done": True,
             }
         )
-        return PredictResult(job.out, counted.rows, counted.stopwatch.seconds, notices=tuple(rows.notices))
+        return PredictResult(job.out, predictions.rows, predictions.stopwatch.seconds, notices=tuple(batches.notices))
 
 
 def rejects_path(job: PredictJob) -> Path:
@@ -144,34 +150,34 @@ def rejects_path(job: PredictJob) -> Path:
 
 def _outputs(job: PredictJob) -> list[Output]:
     outputs = [Output(Path(job.out), PREDICTIONS)]
-    return outputs if job.on_bad_line == "error" else [*outputs, Output(rejects_path(job), REJECTS, continues=True)]
+    return outputs if job.on_bad_line == "error" else [*outputs, Output(rejects_path(job), REJECTS, may_exist=True)]
 
 
-def _scratch_name(job: PredictJob) -> Path:
-    """Return the path beside which temporary files are written: the output, or the current directory for standard output."""
+def _scratch_anchor(job: PredictJob) -> Path:
+    """Return the path beside which temporary files are written: the output file, or a placeholder in the current directory."""
     return Path("predictions" if job.to_stdout else job.out)
 
 
 class _Predictions:
     """Iterates over predictions, counts their rows and reports progress."""
 
-    def __init__(self, rows: RowBatches, model: Model, report: Report) -> None:
-        self._batches, self._model, self._report = rows, model, report
+    def __init__(self, batches: RowBatches, model: Model, report: Report) -> None:
+        self._batches, self._model, self._report = batches, model, report
         self.rows, self.stopwatch = 0, Stopwatch()
 
-    def iterate_pieces(self, form: PredictionTable, threads: int) -> Generator[Piece]:
+    def iterate_pieces(self, table: PredictionTable, threads: int) -> Generator[Piece]:
         """Yield the output for all rows, block after block, computed in this process."""
-        with closing(decide_rows(self._model, self._batches, threads, form.prepare)) as blocks:
+        with closing(compute_decisions(self._model, self._batches, threads, table.prepare)) as blocks:
             for block in blocks:
-                yield form.finish(block.prepared, block.ids, self.rows)
+                yield table.finish(block.prepared, block.ids, self.rows)
                 self.rows += len(block.decision)
                 self._report_progress()
 
-    def iterate_slices(self, slices: Iterator[SlicePredictions], form: PredictionTable) -> Iterator[Piece]:
+    def iterate_slices(self, slices: Iterator[SlicePredictions], table: PredictionTable) -> Iterator[Piece]:
         """Yield the output for all rows from the files that workers have written, and delete these."""
         for part in slices:
-            for table in read_parquet_tables(part.path):
-                yield form.lines_of(form.renumber(table, self.rows))
+            for columns in read_parquet_tables(part.path):
+                yield table.to_piece(table.renumber(columns, self.rows))
             part.path.unlink()
             self.rows += part.rows
             self._batches.notices += [n for n in part.notices if n not in self._batches.notices]
@@ -199,16 +205,16 @@ class PredictionTable:
 
     @property
     def numbered(self) -> bool:
-        """Whether rows are numbered, as they have no ids."""
+        """Whether a column of row numbers takes the place of the ids."""
         return self.job.numbered and self.id_column is None
 
     @property
     def names(self) -> list[str]:
         """The names of the columns. The first column has the ids or the row numbers, if there are any."""
         first = self.id_column or (ROW_COLUMN if self.numbered else None)
-        names = [first] if first is not None and self.job.named else []
+        names = [first] if first is not None and self.job.has_named_columns else []
         names_of_output = {
-            "label": [NUMBER_COLUMN if self.model.numeric else LABEL_COLUMN],
+            "label": [PREDICTION_COLUMN if self.model.numeric else LABEL_COLUMN],
             "decision": [f"decision_{name}" for name in self.model.outcomes],
             "probability": [f"probability_{name}" for name in self.model.classes],
             **{end: [f"{end}_{name}" for name in self.model.outcomes] for end in (LOW, HIGH)},
@@ -221,32 +227,34 @@ class PredictionTable:
         """Whether the output is a text format: CSV or lines."""
         return self.job.to_stdout or Path(self.job.out).suffix not in (".npy", ".parquet")
 
-    def of(self, decision: Float64, batch: RowBatch, start: int) -> Table:
+    def columns_for(self, decision: Float64, batch: RowBatch, start: int) -> Table:
         """Return the columns of the rows of a batch with decision values (n, k); ``start`` is the number of the first."""
-        return self._name_columns([*self._first(len(decision), batch.ids, start), *self._outputs(decision, batch.X)])
+        return self._name_columns(
+            [*self._id_columns(len(decision), batch.ids, start), *self._output_columns(decision, batch.X)]
+        )
 
     def prepare(self, decision: Float64, batch: RowBatch) -> list[Array] | Texts:
         """Return the columns for decision values (n, k), or their text, as input of ``finish``. Any thread may call it."""
-        columns = self._outputs(decision, batch.X)
+        columns = self._output_columns(decision, batch.X)
         return join_columns([format_column(column) for column in columns]) if self.textual else columns
 
     def finish(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
         """Return the output for prepared rows, with their ids (n,) or with numbers from ``start`` on."""
         if not self.textual:
-            return self._name_columns([*self._first(len(prepared[0]), ids, start), *prepared])
-        first = [format_column(column) for column in self._first(len(prepared), ids, start)]
+            return self._name_columns([*self._id_columns(len(prepared[0]), ids, start), *prepared])
+        first = [format_column(column) for column in self._id_columns(len(prepared), ids, start)]
         return encode_lines(join_columns([*first, prepared]))
 
     def _name_columns(self, columns: list[Array]) -> Table:
         return dict(zip(self.names, columns, strict=True))
 
-    def _first(self, rows: int, ids: Array | None, start: int) -> list[Array]:
+    def _id_columns(self, rows: int, ids: Array | None, start: int) -> list[Array]:
         """Return a list with the column of ids or of row numbers; empty if there is none."""
-        if not (self.job.named and (ids is not None or self.numbered)):
+        if not (self.job.has_named_columns and (ids is not None or self.numbered)):
             return []
         return [np.arange(start, start + rows) if ids is None else ids]
 
-    def _outputs(self, decision: Float64, X: Rows) -> list[Array]:
+    def _output_columns(self, decision: Float64, X: Rows) -> list[Array]:
         """Return the columns of labels, decision values, probabilities and intervals."""
         columns: list[Array] = []
         low, high = self.model.intervals(X) if set(INTERVALS) & set(self.job.outputs) else (decision, decision)
@@ -264,7 +272,9 @@ class PredictionTable:
         return columns
 
     def _verdicts(self, decision: Float64, low: Float64, high: Float64) -> Array:
-        """Return for each row (n,) whether its label is that of the exact optimum, as a word."""
+        """Return 'yes', 'no' or 'open' per row (n,): whether the exactly optimal model provably predicts the same label. In
+        a regression, 'yes' means that the interval of the prediction is finite.
+        """
         if self.model.numeric:
             return np.where(np.isfinite(high - low)[:, 0], "yes", "open").astype(object)
         verdicts = self.model.prove(self.model.codes(decision), low, high)
@@ -274,7 +284,7 @@ class PredictionTable:
         """Return the columns with row numbers shifted from 0 to ``start``."""
         return {**table, ROW_COLUMN: table[ROW_COLUMN] + start} if self.numbered else table
 
-    def lines_of(self, table: Table) -> Piece:
+    def to_piece(self, table: Table) -> Piece:
         """Return the output for a table: lines for a text format, else the table."""
         return (
             encode_lines(join_columns([format_column(column) for column in table.values()])) if self.textual else table
@@ -296,7 +306,9 @@ class PredictionTable:
             durable.write_stream(out, chain([header] if out.suffix == ".csv" else [], lines))
 
     def _write_array(self, out: Path, tables: Iterable[Table]) -> None:
-        """Write a .npy array. Its header has the number of rows, so that the values go to a temporary file first."""
+        """Write a .npy array. Its header needs the row count, which is known only at the end; so the values are spooled to
+        a temporary file.
+        """
         labels = self.job.outputs == ("label",) and not self.model.numeric
         texts = self.model.classes if labels else VERDICTS if self.job.outputs == (PROVED,) else None
         dtype = np.dtype("<f8") if texts is None else np.array(texts).dtype
@@ -310,7 +322,7 @@ class PredictionTable:
 
 
 def _to_bytes(table: Table, dtype: DType) -> Array:
-    """Return the bytes of an array of rows: labels as text of one width, or decision values."""
+    """Return the bytes of an array of rows: fixed-width strings, or float64."""
     return np.ascontiguousarray(np.stack(list(table.values()), axis=1).astype(dtype)).view(np.uint8)
 
 
@@ -338,10 +350,10 @@ class SlicePredictions(NamedTuple):
 
 
 def predict_slices(
-    work: ApplyWork, parts: Sequence[Slice], executor: Executor, needs: int
+    work: ApplyWork, slices: Sequence[Slice], executor: Executor, memory_bytes: int
 ) -> Iterator[SlicePredictions]:
     """Yield the outputs of all slices in order. Raises ClusterError and the errors of tasks."""
-    yield from executor.map(Task("predict", predict_slice, needs), parts, (executor.share(work),))
+    yield from executor.map(Task("predict", predict_slice, memory_bytes), slices, (executor.share(work),))
 
 
 def predict_slice(part: Slice, work: ApplyWork) -> SlicePredictions:
@@ -351,12 +363,12 @@ def predict_slice(part: Slice, work: ApplyWork) -> SlicePredictions:
     job = work.job
     assert isinstance(job, PredictJob)
     path, count = work.directory / f"{part.number:06d}.parquet", 0
-    form = PredictionTable(job, model, rows.id_column)
+    table = PredictionTable(job, model, rows.id_column)
 
     def tables() -> Iterator[Table]:
         nonlocal count
         for batch in rows:
-            yield form.of(model.decision(batch.X), batch, count)
+            yield table.columns_for(model.decision(batch.X), batch, count)
             count += row_count(batch.X)
 
     durable.write_stream(path, encode_parquet(tables()))

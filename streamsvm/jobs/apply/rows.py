@@ -476,7 +476,7 @@ class RowDecisions(NamedTuple):
     """Result of ``Prepare``; None without one."""
 
 
-def decide_rows(
+def compute_decisions(
     model: Model, rows: RowBatches, threads: int, prepare: Prepare | None = None
 ) -> Generator[RowDecisions]:
     """Yield the decisions on all rows, in order, computed on ``threads`` threads. Raises what reading raises."""

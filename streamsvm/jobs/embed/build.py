@@ -61,7 +61,7 @@ from streamsvm.jobs.embed.plan import (
     request_features,
 )
 from streamsvm.locks import hold_lock
-from streamsvm.outputs import EMBEDDING, PARTS, Output, claim, output_path
+from streamsvm.outputs import EMBEDDING, PARTS, Output, check_writable, output_path
 from streamsvm.rows import Dense, Float32, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -173,9 +173,9 @@ class Builder:
         Raises ExistsError (E-LOCKED: another process builds it), StorageError, DataError.
         """
         began = time.perf_counter()
-        outputs = store_outputs([self.target], continues=True, kind=EMBEDDING)
-        outputs.append(Output(self._parts, PARTS, continues=True))
-        claim(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
+        outputs = store_outputs([self.target], may_exist=True, kind=EMBEDDING)
+        outputs.append(Output(self._parts, PARTS, may_exist=True))
+        check_writable(outputs, [self.store.name, *self.inputs], overwrite=self.job.overwrite)
         points = draw_landmarks(self.request, self.store, self.job.prefetch)
         key = digest_embedding(self.store, points, self.request, self.job.dtype, self.job.chunk_bytes)
         if self._find_committed_key() == key:  # reused without the lock, as others may be reading it
@@ -243,7 +243,7 @@ class Builder:
         free = shutil.disk_usage(directory).free
         if needed - written > free:
             raise StorageError(
-                f"{directory} has {mib(free)} free, the embedding needs {mib(needed - written, up=True)} more",
+                f"{directory} has {mib(free)} free, the embedding needs {mib(needed - written, round_up=True)} more",
                 code="E-NOSPACE",
                 hint=f"free space, or {self.remedy}",
             )

@@ -30,7 +30,7 @@ from streamsvm.outputs import (
     SQL_MODEL,
     Kind,
     Output,
-    claim,
+    check_writable,
     output_path,
 )
 from streamsvm.registry import load
@@ -104,7 +104,7 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
     out, other = output_path(job.out), FORMATS.get(job.format)
     if job.format == SKLEARN and out.suffix == SKOPS_ENDING:
         other = SKOPS_FORMAT
-    claim([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
+    check_writable([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
     model = models.load(Path(job.model))
     if other is None:
         model.save(out)

@@ -197,7 +197,7 @@ def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
     weights = model.weights[problem, :-1]
     curves: dict[int, tuple[Float64, Float64]] = {}
     if isinstance(model.expansion, Hats):
-        weights, curves = model.expansion.by_column(weights)
+        weights, curves = model.expansion.split_weights(weights)
     constant, terms = float(model.weights[problem, -1]), []
     for first, column in table.columns_with_places():
         column_weights, offset = weights[first : first + column.width], table.offsets[first : first + column.width]

@@ -46,7 +46,7 @@ import numpy as np
 from streamsvm import durable
 from streamsvm.engine.block_visitor import block_of
 from streamsvm.engine.evaluation import MarginChange, evaluate_problems, measure_margin_changes
-from streamsvm.engine.fit_state import ProblemRun, RowNumbers, Training
+from streamsvm.engine.fit_state import PerRowValues, ProblemRun, Training
 from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.curves import Curves
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
@@ -414,10 +414,10 @@ def _dual_values(plan: Plan, training: Training, k: int, block: Block) -> Float6
     return solver.dual_values(training.runs[k].witness_state(), block) if solver.has_dual_witness else None
 
 
-def _dual_rows(training: Training) -> RowNumbers | None:
+def _dual_rows(training: Training) -> PerRowValues | None:
     """Return the dual variables of all rows; None if the solver does not keep them as row state."""
     states = training.row_states.get(DUAL)
-    assert states is None or isinstance(states, RowNumbers)
+    assert states is None or isinstance(states, PerRowValues)
     return states
 
 
@@ -501,7 +501,7 @@ def _bound(plan: Plan, training: Training, raw: Store, feature_store: Store) -> 
     else:
         sizes = curves.component_sizes(feature_store.statistics())
         scaled = np.zeros_like(sizes)
-    roundings = len(sizes) + 2 + (0 if curves is None else curves.terms)
+    roundings = len(sizes) + 2 + (0 if curves is None else curves.rounding_count)
     weights_by_row, coarse, bounds = row_weights(plan, feature_store), [], []
     for run in training.runs:
         certificate, weights = certificate_of(run), weights_of_rows(run, weights_by_row)
@@ -562,7 +562,7 @@ def _updates(plan: Plan, training: Training) -> int:
     if isinstance(plan.solver, LBFGS):
         return 3 * (sum_terms(plan.layout) + plan.problems[0].kind.classes)
     if plan.solver.has_dual_witness:
-        of_curves = plan.features.terms if isinstance(plan.features, Curves) else 0
+        of_curves = plan.features.rounding_count if isinstance(plan.features, Curves) else 0
         return 3 * two_sum_terms(plan.layout.rows) + of_curves
     from streamsvm.solvers.dcd import DualAscent
 
@@ -586,7 +586,7 @@ def _iterate_dual(store: Store, plan: Plan, training: Training, k: int) -> Itera
     """Yield the dual variables of problem k, chunk by chunk."""
     if DUAL in training.row_states:
         states = training.row_states[DUAL]
-        assert isinstance(states, RowNumbers)
+        assert isinstance(states, PerRowValues)
         return (states.load(chunk)[k] for chunk in range(len(states.layout.chunks)))
     return _compute_dual(store, plan.features, training.runs[k], plan.solver)
 

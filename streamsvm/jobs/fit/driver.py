@@ -41,7 +41,7 @@ from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import Checked
 from streamsvm.config.units import percent, seconds_text
-from streamsvm.durable import sweep_beside
+from streamsvm.durable import remove_stale_scratch
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.checkpoint import CheckpointDirectory, CheckpointFile, RunCheckpointer
@@ -127,7 +127,7 @@ from streamsvm.jobs.fit.validate import (
 from streamsvm.jobs.run_record import run_log, write_record
 from streamsvm.locks import hold_lock
 from streamsvm.model import Model
-from streamsvm.outputs import claim, output_path
+from streamsvm.outputs import check_writable, output_path
 from streamsvm.rows import Int64, copy_rows
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MAX_CACHED_BYTES
@@ -352,10 +352,10 @@ def _plan_and_fit(
     context = replace(context, notices=describe_missing_checkpoint(job, store, plan.costs, checkpoint=bool(saved)))
     held_out_path = job.validation if isinstance(job.validation, str) else None
     inputs = [job.store, job.landmark_file, job.warm_start, held_out_path]
-    claim(list_outputs(job, store, plan.costs, checkpoint=bool(saved)), inputs, overwrite=job.overwrite)
+    check_writable(list_outputs(job, store, plan.costs, checkpoint=bool(saved)), inputs, overwrite=job.overwrite)
     with hold_lock(target), checkpoints.open(keep_existing=bool(saved)):
         for path in model_paths(job, plan.costs):
-            sweep_beside(path)
+            remove_stale_scratch(path)
         return _fit_planned(context)
 
 
@@ -592,9 +592,9 @@ def _train(
 
 def _checkpointer(context: FitContext, plan: Plan) -> RunCheckpointer:
     """Return the writer of checkpoints. Raises ConfigError if the features differ from those of the checkpoint."""
-    job, interruption = context.job, signals.current
+    job, interruption = context.job, signals.interruption
     assert context.checkpoints is not None
-    interruption.last_checkpoint = "There is no earlier one"
+    interruption.last_checkpoint_message = "There is no earlier one"
     return RunCheckpointer(
         context.checkpoints,
         complete_identity(job, context.store, plan, context.saved),

@@ -30,7 +30,7 @@ from streamsvm.jobs.fit.driver import FitResult, fit
 from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.jobs.fit.outputs import paths_by_C, run_folder
 from streamsvm.jobs.fit.validate import open_training_store
-from streamsvm.outputs import MODEL, PAGE, Output, claim, output_path
+from streamsvm.outputs import MODEL, PAGE, Output, check_writable, output_path
 from streamsvm.types import Report, silent
 
 ON_STORE = "the fit is on a store, whose rows were ingested before"
@@ -119,7 +119,7 @@ def _check_outputs(job: FitFilesJob) -> None:
         _checkpoints(job).check_absent()
     outputs = [Output(path, MODEL) for path in paths_by_C(target, costs).values()]
     outputs += [] if job.page is None else [Output(Path(job.page), PAGE)]
-    claim(outputs, overwrite=job.overwrite)
+    check_writable(outputs, overwrite=job.overwrite)
 
 
 def _checkpoints(job: FitFilesJob) -> CheckpointDirectory:

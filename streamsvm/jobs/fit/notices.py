@@ -21,7 +21,7 @@ from streamsvm.jobs.fit.options import BY_ALL_ROWS, FitJob
 from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
 from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
 from streamsvm.jobs.fit.solver_choice import solver_settings
-from streamsvm.jobs.without_effect import without_effect
+from streamsvm.jobs.without_effect import notices_on_unused_options
 from streamsvm.model import Model
 from streamsvm.model.measures import parse_measure
 from streamsvm.proofs.enclosure import MOST_COMPONENTS, has_enclosure
@@ -264,7 +264,10 @@ def offset_notice(plan: Plan, store: Store) -> list[str]:
 
 def ineffective_settings(job: FitJob, plan: Plan) -> list[str]:
     """Return a line for each reason why settings had no effect on this fit, with these settings."""
-    return [*without_effect(job, _find_ineffective_options(job, plan)), *_ineffective_solver_settings(job, plan)]
+    return [
+        *notices_on_unused_options(job, _find_ineffective_options(job, plan)),
+        *_ineffective_solver_settings(job, plan),
+    ]
 
 
 def _ineffective_solver_settings(job: FitJob, plan: Plan) -> list[str]:

@@ -106,7 +106,7 @@ def write_outputs(
 def summary(training: Training, plan: Plan) -> JsonObject:
     """Return the final status and figures of a run as plain JSON; the last line of ``fit`` shows them."""
     worst = max((c for run in training.runs if (c := run.certificate) is not None), key=lambda c: c.gap)
-    compute_share = 1.0 - training.waited / training.seconds if training.seconds else 1.0
+    compute_share = 1.0 - training.read_wait_seconds / training.seconds if training.seconds else 1.0
     has_simplex_gap = "simplex_gap" in worst.facts
     return {
         "status": training.status.value,

@@ -174,7 +174,7 @@ class Plan:
             "solver": f"{self.solver_name} ({self.why})",
             "data": f"{self.layout.rows} rows x {self.layout.columns} columns",
             "problems": str(len(self.problems)),
-            "memory": f"{mib(self.memory.total, up=True)} of {mib(self.memory.limit)}",
+            "memory": f"{mib(self.memory.total, round_up=True)} of {mib(self.memory.limit)}",
         }
 
     @property

@@ -187,17 +187,17 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
     ``checkpoint``: whether the earlier run left a checkpoint. Without one, a model at the path may be replaced only if
     no limit of this job is smaller than the limits it was fitted with, so that the new fit gets at least as far.
     """
-    outputs = [Output(run_folder(Path(job.model)), RUN, continues=True)]
+    outputs = [Output(run_folder(Path(job.model)), RUN, may_exist=True)]
     earlier = {path: _load_matching_model(job, store, path) if job.resume else None for path in model_paths(job, costs)}
     replaceable = {
         path: model is not None and (checkpoint or _has_no_smaller_limit(job, model)) for path, model in earlier.items()
     }
-    outputs += [Output(path, MODEL, continues=may_replace) for path, may_replace in replaceable.items()]
+    outputs += [Output(path, MODEL, may_exist=may_replace) for path, may_replace in replaceable.items()]
     others = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
     for path, (name, kind) in others.items():
         if path is not None:
             may_replace = checkpoint or (all(replaceable.values()) and path == _find_recorded_path(job, name))
-            outputs.append(Output(Path(path), kind, continues=may_replace))
+            outputs.append(Output(Path(path), kind, may_exist=may_replace))
     return outputs
 
 
@@ -286,7 +286,7 @@ def _restore_training(record: JsonObject, plan: Plan) -> Training:
     training = Training(runs, Status(record["status"]))
     for name in ("passes", "seconds", "peak", "bytes_read", "reads_repeated"):
         setattr(training, name, record[name])
-    training.waited = (1.0 - record["compute_share"]) * training.seconds
+    training.read_wait_seconds = (1.0 - record["compute_share"]) * training.seconds
     validation = record["validation"]
     if validation is not None:
         scores = validation["errors"] if "errors" in validation else validation["scores"]

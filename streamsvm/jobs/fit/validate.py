@@ -145,7 +145,7 @@ class HeldOutValidation:
         scores, majority = self._scores(current)
         for (C, weights), score in zip(current.items(), scores, strict=True):
             runs = [training.runs[k] for k in unfinished[C]]
-            is_over = training.ending or all(run.done for run in runs)
+            is_over = training.is_last_pass or all(run.done for run in runs)
             best = training.validation_state.get(repr(C))
             if best is None or rank(score) < rank(best["score"]) or (is_over and score == best["score"]):
                 best = {"score": score, "pass": training.passes, "weights": weights, "final": is_over}
@@ -171,7 +171,7 @@ class HeldOutValidation:
         run, solver = training.runs[k], self.plan.solver
         if run.state is None:  # its passes begin later
             return run.problem.kind.shape(np.zeros(run.problem.components))
-        if run.done or training.ending:
+        if run.done or training.is_last_pass:
             solution = solver.solution(run.state)
             assert isinstance(solution, LinearSolution)
             return solution.w

@@ -15,7 +15,7 @@ from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
 from streamsvm.jobs.ingest.schema_file import write_schema
-from streamsvm.outputs import SCHEMA, Output, claim, output_path
+from streamsvm.outputs import SCHEMA, Output, check_writable, output_path
 from streamsvm.store.sources import Source, SourceOptions, form_of, open_source
 from streamsvm.store.sources.byte_stream import CHARSET_HINT, STANDARD_INPUT
 from streamsvm.store.sources.description import (
@@ -78,7 +78,7 @@ def describe(
     job = job.with_schema()
     path = None if write is None else output_path(write)
     if path is not None:
-        claim([Output(path, SCHEMA)], [*job.sources, job.schema], overwrite=job.overwrite)
+        check_writable([Output(path, SCHEMA)], [*job.sources, job.schema], overwrite=job.overwrite)
     stated = job.options()
     options = replace(
         stated,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from streamsvm.aliases import Array, ValuesByName
-from streamsvm.durable import scratch_beside, sweep_beside
+from streamsvm.durable import remove_stale_scratch, scratch_beside
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
@@ -82,7 +82,7 @@ def _ingest_table(
 
         def make_directory() -> Path:
             place = job.store.with_name(f"{job.store.name}.rows")  # scratch files beside the store itself are removed
-            sweep_beside(place)
+            remove_stale_scratch(place)
             return stack.enter_context(scratch_beside(place))
 
         open_rows = table_opener(X, make_directory, columns)

@@ -25,10 +25,10 @@ from streamsvm.compute import threading
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import options_of
 from streamsvm.config.units import mib, seconds_text
-from streamsvm.durable import sweep_beside
+from streamsvm.durable import remove_stale_scratch
 from streamsvm.engine.executor import Executor, executor_for
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.engine.signals import current, defer_signals
+from streamsvm.engine.signals import defer_signals, interruption
 from streamsvm.errors import DataError, InterruptedRun, StorageError, UsageError, quote
 from streamsvm.input_files import find_url
 from streamsvm.jobs import JobResult, format_value
@@ -36,8 +36,8 @@ from streamsvm.jobs.ingest.distributed import DistributedSource, parts_beside, p
 from streamsvm.jobs.ingest.hold_out import HoldOut, check_split
 from streamsvm.jobs.ingest.notices import drift_warning, idle_options, precision_notices
 from streamsvm.jobs.ingest.options import CacheIngestJob, IngestJob
-from streamsvm.jobs.without_effect import without_effect
-from streamsvm.outputs import PARTS, REJECTS, Output, claim, output_path
+from streamsvm.jobs.without_effect import notices_on_unused_options
+from streamsvm.outputs import PARTS, REJECTS, Output, check_writable, output_path
 from streamsvm.rows import CSR, Dense, Float32, Rows, density, in_layout, row_count, row_where
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads
@@ -300,7 +300,7 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
         width=partial(table_width, job.sources, job.options()),
     )
     with executor_for(job, executor) as connected, lock_all(job.targets()), threading.use_threads(memory.threads):
-        claim(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
+        check_writable(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, find_kept_input(job.store), cluster=connected is not None) as sources:
             result = _ingest_files(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, connected)
             return replace(result, notices=(*memory.notices, *result.notices))
@@ -311,7 +311,7 @@ def find_kept_input(store: Path) -> Path:
     files beside the store are removed during the ingest.
     """
     beside = store.with_name(f"{store.name}.input")
-    sweep_beside(beside)
+    remove_stale_scratch(beside)
     return beside
 
 
@@ -333,9 +333,9 @@ def ingest_from(
         return create(path, sparse=sparse, chunk_bytes=size, overwrite=True, store_format=form, compression=packed)
 
     with lock_all(job.targets()), threading.use_threads(memory.threads):
-        claim(store_outputs(job.targets(), continues=False), overwrite=job.overwrite)
+        check_writable(store_outputs(job.targets(), may_exist=False), overwrite=job.overwrite)
         for target in job.targets():
-            sweep_beside(target)
+            remove_stale_scratch(target)
         options = replace(job.options(), memory_limit=memory.limit)
         return _fill_stores(job, report, opener, open_rows(options), options.rejects, classes)
 
@@ -344,10 +344,10 @@ def _outputs(job: IngestJob) -> list[Output]:
     """Return all outputs of an ingest. The journal of an unfinished store decides whether it is continued
     (``open_resumable_builds``).
     """
-    outputs = store_outputs(job.targets(), continues=True)
-    outputs.append(Output(parts_path(job.store), PARTS, continues=True))
+    outputs = store_outputs(job.targets(), may_exist=True)
+    outputs.append(Output(parts_path(job.store), PARTS, may_exist=True))
     return (
-        outputs if job.on_bad_line == "error" else [*outputs, Output(rejects_path(job.store), REJECTS, continues=True)]
+        outputs if job.on_bad_line == "error" else [*outputs, Output(rejects_path(job.store), REJECTS, may_exist=True)]
     )
 
 
@@ -395,13 +395,16 @@ def _fill_stores(  # noqa: PLR0917
         stores = Stores(job, opener, coder, form)
         on_failure.push(stores.on_exit)
         for file, batch in chain((first,), batches):
-            if current.name:
-                raise current.error("ingest is stopped")
+            if interruption.name:
+                raise interruption.error("ingest is stopped")
             stores.append(batch, file)
             if stopwatch.due():
                 report(_progress(stores, source, total, stopwatch))
         notices = _commit(job, source, stores, rejects.count) + _write_rejects(job, rejects)
-        notices += [*precision_notices(job.store, source, first[1].X), *without_effect(job, idle_options(job, source))]
+        notices += [
+            *precision_notices(job.store, source, first[1].X),
+            *notices_on_unused_options(job, idle_options(job, source)),
+        ]
         on_failure.pop_all()
     report(_progress(stores, source, total, stopwatch) | {"done": True})
     assert source.columns is not None

@@ -9,7 +9,7 @@ from streamsvm.jobs.default_decisions import describe_decisions
 from streamsvm.jobs.file_cache import CachedRows, IngestRows, cache_files, ingest_given_rows, notices_on_store
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.jobs.tune.run import TuneResult, tune
-from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path
+from streamsvm.outputs import PAGE, SEARCH, Output, check_writable, output_path
 from streamsvm.types import Report, silent
 
 ON_STORE = "the search is on a store, whose rows were ingested before"
@@ -26,9 +26,9 @@ def tune_files(job: TuneFilesJob, report: Report = silent, executor: Executor | 
     if not job.is_of_files:
         result = tune(job.store_job(job.store), report, executor)
         return replace(result, notices=(*result.notices, *notices_on_store(job, TuneJob, ON_STORE)))
-    outputs = [Output(output_path(job.out), SEARCH, continues=True)]
-    outputs += [] if job.page is None else [Output(output_path(job.page), PAGE, continues=True)]
-    claim(outputs, overwrite=job.overwrite)
+    outputs = [Output(output_path(job.out), SEARCH, may_exist=True)]
+    outputs += [] if job.page is None else [Output(output_path(job.page), PAGE, may_exist=True)]
+    check_writable(outputs, overwrite=job.overwrite)
     return _tune_cached(job, cache_files("tune", job, report, executor), report, executor)
 
 

@@ -31,7 +31,7 @@ from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import field_values
 from streamsvm.config.units import seconds_text
-from streamsvm.durable import scratch_beside, sweep_beside
+from streamsvm.durable import remove_stale_scratch, scratch_beside
 from streamsvm.engine import signals, time_limit
 from streamsvm.engine.executor import Executor, Task, executor_for, local_executor
 from streamsvm.engine.fit_state import ProblemRun, Training
@@ -77,7 +77,7 @@ from streamsvm.model.measures import (
     choose_measure,
     uninformative_error_notice,
 )
-from streamsvm.outputs import PAGE, SEARCH, Output, claim, output_path, refuse_foreign
+from streamsvm.outputs import PAGE, SEARCH, Output, check_writable, output_path, refuse_foreign
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MemoryPlan
@@ -561,10 +561,10 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
         stack.enter_context(signals.set_resume_command(format_command("tune", asked or job)))
         stack.enter_context(hold_lock(out))
         stack.enter_context(limit_blas_threads())
-        page = [Output(output_path(job.report), PAGE, continues=True)] if job.report is not None else []
-        claim([Output(out, SEARCH, continues=True), *page], [job.store], overwrite=job.overwrite)
+        page = [Output(output_path(job.report), PAGE, may_exist=True)] if job.report is not None else []
+        check_writable([Output(out, SEARCH, may_exist=True), *page], [job.store], overwrite=job.overwrite)
         done = read_search_journal(out, key, overwrite=job.overwrite)
-        sweep_beside(out)
+        remove_stale_scratch(out)
         grid = build_grid(job)
         plans = [plan_cell(job, store, *point) for point in grid]
         limited_plans = [cell.plan for cell in plans if cell.plan.derived_limit is not None][:1]

@@ -39,7 +39,8 @@ MAX_UNCHECKED_BYTES = 1 << 20
 MAX_COLUMNS = 2**31 - 1
 """The most columns a store can have: column indices are int32."""
 MAX_CHUNK_BYTES = 2**50
-"""A chunk has at most this many bytes. No machine has so much memory, and products of smaller sizes do not overflow."""
+"""A chunk has at most this many bytes. No machine has so much memory, and a product of rows, columns and
+bytes per value that stays below it does not overflow int64."""
 
 
 class ChunkEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,7 +62,7 @@ class PartFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     chunks: int
     nbytes: int
     index: list[tuple[int, int]]
-    """The byte ranges, as (offset, length), that hold HDF5 metadata and no unit of an array."""
+    """The byte ranges, as (offset, length), that hold HDF5 metadata and no unit (``arrays.ArraySpec``) of an array."""
     crc: int
     """The crc32c of the bytes of ``index``."""
 
@@ -72,9 +73,9 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     format: int
     """The version of the format, ``FORMAT``."""
     store: str
-    """The format of the arrays on disk: a name of ``STORES``."""
+    """The container of the arrays on disk: 'zarr' or 'hdf5'."""
     kind: str
-    """'dense', 'csr', or a kind of dense store with encoded columns (``DENSE_DTYPES``)."""
+    """'dense', 'csr', or a dense kind with a narrower element type (the keys of ``DENSE_DTYPES``)."""
     columns: int
     classes: list[str]
     """The label of each class code; empty for regression, where y is an array of float64."""
@@ -82,7 +83,8 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Rows of a full chunk."""
     chunks: list[ChunkEntry]
     units: dict[str, list[int]]
-    """The crc32c at the end of each unit's file, by array; empty lists in a store whose units are not files (HDF5)."""
+    """The crc32c that each unit's file ends with, by array; empty lists in a store whose units are not files (HDF5).
+    A unit is what is stored and checked as a whole: a Zarr or HDF5 chunk."""
     statistics: str
     """The sha256 of the file of column statistics."""
     digest: str
@@ -113,10 +115,13 @@ class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def content_digest(
-    kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry], scale: Sequence[float] = ()
+    kind: str, columns: int, classes: list[str], chunks: list[ChunkEntry], column_scales: Sequence[float] = ()
 ) -> str:
-    """Return the sha256 of the content. It is equal for equal data in equal chunks, whatever the path and the time."""
-    content = [FORMAT, kind, columns, classes, chunks, *([list(scale)] if len(scale) else [])]
+    """Return the sha256 of the content. It is equal for equal data in equal chunks, whatever the path and the time.
+
+    ``column_scales``: the factors of the columns of a store of encoded values; empty for others.
+    """
+    content = [FORMAT, kind, columns, classes, chunks, *([list(column_scales)] if len(column_scales) else [])]
     return hashlib.sha256(msgspec.json.encode(content)).hexdigest()
 
 
@@ -126,12 +131,12 @@ def write(root: Path, manifest: Manifest) -> None:
         body = msgspec.json.encode(manifest)
     except UnicodeEncodeError:
         body = msgspec.json.encode(msgspec.structs.replace(manifest, facts=_escape_bytes(manifest.facts)))
-    head, tail = _envelope(body)
+    head, tail = _head_and_tail(body)
     durable.write_file(root / FILE, head, body, tail)
 
 
 def _escape_bytes(value: Any) -> Any:
-    r"""Return the value with bytes of file names that are not UTF-8 escaped as ``\xNN``, because JSON is UTF-8."""
+    r"""Escape, as ``\xNN``, the bytes of file names in a value that are not valid UTF-8; JSON cannot hold them otherwise."""
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
     if isinstance(value, dict):
@@ -139,14 +144,14 @@ def _escape_bytes(value: Any) -> Any:
     return [_escape_bytes(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _envelope(body: bytes) -> tuple[bytes, bytes]:
+def _head_and_tail(body: bytes) -> tuple[bytes, bytes]:
     """Return the bytes of the file before and after the manifest; the bytes before it hold its sha256."""
     return b'{"sha256":"' + hashlib.sha256(body).hexdigest().encode() + b'","manifest":', b"}\n"
 
 
-def manifest_file(body: bytes) -> bytes:
+def encode_file(body: bytes) -> bytes:
     """Return the content of ``manifest.json`` for an encoded manifest."""
-    head, tail = _envelope(body)
+    head, tail = _head_and_tail(body)
     return head + body + tail
 
 
@@ -177,8 +182,8 @@ def read(root: Path, memory_limit: int | None = None) -> Manifest:
         raw = read_whole(root / FILE, MAX_MANIFEST_BYTES)
     except FileNotFoundError as error:
         if not _looks_unfinished(root):
-            hint = "if it holds files of rows, ingest them first: streamsvm ingest DIRECTORY STORE"
-            raise DataError(f"{root} is a directory and no store", code="E-INCOMPLETE", hint=hint) from error
+            hint = "if it contains data files, ingest them first: streamsvm ingest DIRECTORY STORE"
+            raise DataError(f"{root} is a directory, but not a store", code="E-INCOMPLETE", hint=hint) from error
         raise DataError(
             f"{root} has no manifest: its ingest never finished",
             code="E-INCOMPLETE",
@@ -195,7 +200,7 @@ def check_memory(where: Path | str, size: int, limit: int) -> None:
     """Raise BudgetError if a manifest of ``size`` bytes cannot be read within ``limit`` bytes of memory."""
     needed = MEMORY_PER_FILE_BYTE * size
     if MAX_UNCHECKED_BYTES < size <= MAX_MANIFEST_BYTES and limit < needed:  # read_whole refuses a larger file
-        message = f"{where} has {size_text(size)}: about {mib(needed, up=True)} of memory are needed to read it"
+        message = f"{where} has {size_text(size)}: about {mib(needed, round_up=True)} of memory are needed to read it"
         hint = "give more with --memory, or ingest with larger chunks: --chunk"
         raise BudgetError(f"{message}, and the limit is {mib(limit)}", hint=hint)
 
@@ -207,7 +212,10 @@ def _looks_unfinished(root: Path) -> bool:
 
 
 def parse(raw: bytes, root: Path | str) -> Manifest:
-    """Return the manifest in the content of its file; ``root``: the store in messages. Raises DataError E-META, E-VERSION."""
+    """Decode and verify the content of a manifest file. Raises DataError E-META, E-VERSION.
+
+    ``root``: the store's path, for error messages.
+    """
     hint = "restore manifest.json, or ingest again"
     try:
         envelope = msgspec.json.decode(raw, type=_Envelope)
@@ -216,7 +224,7 @@ def parse(raw: bytes, root: Path | str) -> Manifest:
         if sha256 != envelope.sha256:
             message = f"the manifest of {root} is damaged: sha256 {sha256[:12]}, expected {quote(envelope.sha256[:12])}"
             raise DataError(message, code="E-META", hint=hint)
-        head, tail = _envelope(body)
+        head, tail = _head_and_tail(body)
         if not (raw.startswith(head) and raw.endswith(tail) and len(raw) == len(head) + len(body) + len(tail)):
             raise DataError(
                 f"the manifest of {root} is damaged outside the part that its sha256 covers", code="E-META", hint=hint
@@ -227,7 +235,7 @@ def parse(raw: bytes, root: Path | str) -> Manifest:
     except (msgspec.DecodeError, RecursionError, ValueError) as error:
         raise DataError(f"the manifest of {root} is damaged: {error}", code="E-META", hint=hint) from error
     if not _is_consistent(manifest):
-        raise DataError(f"the manifest of {root} describes no store", code="E-META", hint=hint)
+        raise DataError(f"the manifest of {root} is inconsistent", code="E-META", hint=hint)
     return manifest
 
 

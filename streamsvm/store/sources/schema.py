@@ -418,7 +418,7 @@ class TableWidth(NamedTuple):
         """Return the error if only ``left`` bytes are available; ``enough`` bytes would suffice for the job."""
         return BudgetError(
             f"{self.name} has {self.columns} columns: about {self.nbytes >> 20}MiB are needed for them, {left >> 20}MiB are left",
-            hint=f"use --memory {mib(enough, up=True)}, or store the table as npy, HDF5 or svmlight",
+            hint=f"use --memory {mib(enough, round_up=True)}, or store the table as npy, HDF5 or svmlight",
         )
 
 

@@ -62,12 +62,12 @@ def open_resumable_builds(
     return opener
 
 
-def store_outputs(targets: Sequence[Path], *, continues: bool, kind: Kind = STORE) -> list[Output]:
+def store_outputs(targets: Sequence[Path], *, may_exist: bool, kind: Kind = STORE) -> list[Output]:
     """Return the outputs of a job that writes stores: the stores, and the folders in which replacements are built."""
     building = [target.with_name(f".{target.name}.building") for target in targets]
     return [
-        *(Output(target, kind, continues) for target in targets),
-        *(Output(place, kind, continues=True) for place in building),
+        *(Output(target, kind, may_exist) for target in targets),
+        *(Output(place, kind, may_exist=True) for place in building),
     ]
 
 
@@ -138,7 +138,7 @@ def require_space(target: Path, nbytes: float) -> None:
     written = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0
     if free + (0 if (target / manifests.FILE).exists() else written) < needed:
         raise StorageError(
-            f"{target.parent} has {mib(free)} free, {target} needs about {mib(needed, up=True)}",
+            f"{target.parent} has {mib(free)} free, {target} needs about {mib(needed, round_up=True)}",
             code="E-NOSPACE",
             hint="free space, or choose another disk",
         )
