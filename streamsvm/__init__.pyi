@@ -150,6 +150,7 @@ def export(
     *,
     overwrite: bool = False,
     format: Literal["liblinear", "libsvm", "onnx", "sklearn", "sql", "streamsvm", "rating-table"] = "liblinear",
+    values_from: object = None,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,
     verbose: bool | None = None,

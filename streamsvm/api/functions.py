@@ -23,6 +23,7 @@ from streamsvm.api.inputs import (
     model_options,
     parameter_name,
     place_evaluation_rows,
+    place_export_values,
     place_ingest_rows,
     place_models,
     place_training_rows,
@@ -116,6 +117,19 @@ MODEL_PARAMETERS: ParameterTable = {
     "model": (MODELS, "", "The model, the result of the fit that made it, a fitted estimator, or the model's file.")
 }
 """The parameter of functions that take a model."""
+EXPORT_PARAMETERS: ParameterTable = {
+    **MODEL_PARAMETERS,
+    "values_from": (
+        "Any",
+        "",
+        (
+            "With format='sql': a table in memory with the columns of the training data, or its file, or a folder or a pattern of files. SQL "
+            "cannot compute the hash of text; the query lists the values that hashed columns have in these rows. A row with another value "
+            "gets NULL as decision value, label and probability, never a wrong number."
+        ),
+    ),
+}
+"""Parameters of ``export`` that accept models and rows in memory."""
 REPORT_PARAMETERS: ParameterTable = {
     "runs": (
         "FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]]",
@@ -153,7 +167,7 @@ WITH_ROWS = {
     "predict": MODEL_PARAMETERS,
     "forget": CHANGE_PARAMETERS,
     "learn": CHANGE_PARAMETERS,
-    "export": MODEL_PARAMETERS,
+    "export": EXPORT_PARAMETERS,
     "report": REPORT_PARAMETERS,
 }
 """Parameters that accept rows and models in memory, by step."""
@@ -445,7 +459,8 @@ def convert_options(
 ingest = _make_function("ingest", place_ingest_rows, summary="Read files, or rows in memory, into a store.")
 fit, tune = (_make_function(step, partial(place_training_rows, step), leave_out=MORE_FILES) for step in ("fit", "tune"))
 plan = _make_plan()
-synth, embed, predict, export, report = map(_make_function, ("synth", "embed", "predict", "export", "report"))
+synth, embed, predict, report = map(_make_function, ("synth", "embed", "predict", "report"))
+export = _make_function("export", place_export_values)
 evaluate = _make_function("evaluate", place_evaluation_rows)
 forget = _make_function("forget", place_evaluation_rows)
 learn = _make_function("learn", place_evaluation_rows)

@@ -305,6 +305,29 @@ def _place_evaluation_rows(model: Any, X: Any, y: Any, weight: Any, scratch: Pat
     return {"data": (str(path),)} | ({} if y is None else {"label": y if is_column else "y"})
 
 
+@contextmanager
+def place_export_values(arguments: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
+    """Provide the options of an export with a file in place of a table in memory. Raises UsageError for arrays."""
+    X = arguments.get("values_from")
+    if X is None or kind_of(X) is RowKind.FILES:
+        yield arguments, None
+        return
+    if kind_of(X) not in WITH_COLUMN_NAMES:
+        raise UsageError(
+            "the values of hashed columns are those of a table", hint="pass a data frame, or name its file"
+        )
+    from streamsvm.store.sources.data_frames import spill_to_parquet
+
+    check_readable(X)
+    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+        path = spill_to_parquet(X, Path(folder))
+        try:
+            yield arguments | {"values_from": str(path)}, None
+        except StreamSVMError as error:
+            _name_table(error, Path(folder))
+            raise
+
+
 def _name_table(error: StreamSVMError, scratch: Path) -> None:
     """Name 'the table' in the message of an error, instead of the file to which it was written."""
     from streamsvm.store.sources.data_frames import SPILLED, TABLE, BlocksPart, name_blocks

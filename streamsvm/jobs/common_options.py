@@ -13,6 +13,7 @@ from typing import Annotated
 
 from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import Bounds, Checked, Option, Quantity, option_group
+from streamsvm.errors import UsageError
 
 AT_LEAST_ONE = Bounds(least=1)
 THREADS = Bounds(least=1, most=1024)
@@ -430,6 +431,26 @@ class ExportJob(OutputOptions):
             choices=(LIBLINEAR, LIBSVM, ONNX, SKLEARN, SQL, STREAMSVM, RATING_TABLE),
         ),
     ] = LIBLINEAR
+    values_from: Annotated[
+        str | None,
+        Option(
+            "With --format sql: a file with the columns of the training data, or a folder or a pattern of such files. SQL cannot "
+            "compute the hash of text; the query lists the values that hashed columns have in these files. A row with another value "
+            "gets NULL as decision value, label and probability, never a wrong number.",
+            "output",
+            metavar="PATH",
+            urls=True,
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        """Check the options. Raises UsageError."""
+        super().__post_init__()
+        if self.values_from is not None and self.format != SQL:
+            raise UsageError(
+                f"--values-from has no meaning for --format {self.format}: it lists values for a query in SQL",
+                hint="leave it out, or --format sql",
+            )
 
 
 @dataclass(frozen=True)

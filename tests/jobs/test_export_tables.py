@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import subprocess
+import sys
 import warnings
 from dataclasses import replace
 from functools import lru_cache
@@ -222,6 +224,7 @@ def test_hashed_text_that_a_program_cannot_compute_is_refused(tmp_path: Path) ->
         with pytest.raises(sv.UsageError, match=f"'city' of the table is {said}") as caught:
             sv.export(refused, tmp_path / "model", format=form)
         assert "city=category" in str(caught.value)
+        assert ("values_from=" in str(caught.value)) == (form == "sql" and refused is model)
 
 
 # -- SQL ---------------------------------------------------------------------------------------------------------------
@@ -257,6 +260,108 @@ def test_sql_query_needs_names_of_columns_and_a_linear_model(tmp_path: Path) -> 
         model = sv.fit(rows, X[:, 0] > 0, kernel=kernel).model
         with pytest.raises(sv.UsageError, match=said):
             sv.export(model, tmp_path / "model.sql", format="sql")
+
+
+def hashed_table(rows: int, seed: int) -> Any:
+    """A table with two hashed columns: text with quotes, blanks around it and whole numbers, and with gaps."""
+    rng = np.random.default_rng(seed)
+    streets = np.array(["it's", "rome", "Rome", " lisbon ", "12", "-9", "Ä ö", 'a "b"', "x\\y", "007"])
+    found = pd.DataFrame(
+        {
+            "id": np.arange(rows),
+            "x": rng.integers(-8, 8, rows) / 4,  # exact in float32
+            "street": rng.choice(streets, rows),
+            "zip": rng.choice([f"z{k}" for k in range(30)] + ["12", "rome"], rows),
+        }
+    )
+    for name in ("street", "zip"):
+        found[name] = found[name].astype(object).where(rng.random(rows) > 0.15, None)
+    return found
+
+
+def run_query(text: str, table: Any) -> Any:
+    """The rows of a query in DuckDB, in the order of their ids."""
+    duckdb = pytest.importorskip("duckdb", reason="needs duckdb: pip install duckdb")
+    with duckdb.connect() as database:
+        database.register("given", table)
+        return database.sql(f'WITH "input" AS (SELECT * FROM given)\n{text}').df().sort_values("id", ignore_index=True)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("words", [(), ("-9",)])
+def test_sql_query_knows_the_listed_values_of_hashed_columns(tmp_path: Path, classes: int, words: Any) -> None:
+    """Eight feature columns, so that values of both columns share them with either sign."""
+    train, new = hashed_table(600, 0), hashed_table(200, 1)
+    score = train["x"] + train["street"].fillna("").str.len() / 3 + np.random.default_rng(2).normal(size=600)
+    y = np.digitize(score, np.quantile(score, [0.5] if classes == 2 else [0.3, 0.6]))
+    loss: Any = {"loss": "logistic", "multi_class": "softmax"} if classes > 2 else {"calibrate": "sigmoid"}
+    columns, ids = ["street=hash", "zip=hash"], {"drop": ["id"], "missing_words": list(words)}
+    model = sv.fit(train, y=y, column=columns, missing="indicator", hash=3, **ids, **loss).model
+    sv.export(model, tmp_path / "model.sql", format="sql", values_from=train)
+    new.loc[[3, 7], "street"], new.loc[9, "zip"] = "unseen", "z31"
+    found = run_query((tmp_path / "model.sql").read_text(), new)
+    known = ~new.index.isin([3, 7, 9])
+    results = found.columns[len(new.columns) :]
+    assert found.loc[~known, results].isna().all(axis=None)
+    assert found.loc[known, results].notna().all(axis=None)
+    expected = model.decision_function(new)
+    names = ["decision"] if classes == 2 else [f"decision_{name}" for name in model.classes]
+    decisions = found[names].to_numpy().reshape(expected.shape)
+    assert np.abs(decisions - expected)[known].max() <= 1e-9 * np.abs(expected).max()
+    assert np.array_equal(found["label"][known].astype(int), model.predict(new)[known])
+    names = ["probability"] if classes == 2 else [f"probability_{name}" for name in model.classes]
+    probabilities = model.predict_proba(new)[:, 1 if classes == 2 else 0 :]
+    assert np.abs(found[names].to_numpy() - probabilities)[known].max() <= 1e-9
+
+
+def test_sql_query_reads_values_from_files_as_predict_does(tmp_path: Path) -> None:
+    """Files have blanks around values, words for missing ones and numbers with a fraction of zeros."""
+    train = hashed_table(300, 0)
+    train["y"] = np.where(train["x"] + train["street"].fillna("").str.len() / 3 > 1, "in", "out")
+    train.to_csv(tmp_path / "train.csv", index=False, na_rep="NA")
+    column = ["street=hash", "zip=hash"]
+    sv.ingest(tmp_path / "train.csv", tmp_path / "t.zarr", label="y", drop=["id"], column=column, missing="zero")
+    model = sv.fit(tmp_path / "t.zarr", tmp_path / "t.ssvm").model
+    (tmp_path / "values.csv").write_text("zip,street,x,id\n z1 ,NA,0,1\n12.0,rome,0,2\n")
+    run = [sys.executable, "-m", "streamsvm", "export", "t.ssvm", "t.sql", "--format", "sql"]
+    subprocess.run([*run, "--values-from", "values.csv"], cwd=tmp_path, check=True)
+    new = pd.DataFrame(
+        {
+            "id": np.arange(6),
+            "x": 0.5,
+            "street": ["rome", None, "rome", "Rome", "rome", "NA"],
+            "zip": ["z1", "12", "12.0", "z1", None, "z1"],
+        }
+    )
+    decision = run_query((tmp_path / "t.sql").read_text(), new)["decision"]
+    expected = model.decision_function(new)
+    assert decision.isna().tolist() == [False, False, False, True, False, True]
+    assert np.abs(decision - expected).max() <= 1e-9
+
+
+def test_values_of_hashed_columns_are_refused_where_they_cannot_serve(tmp_path: Path, monkeypatch: Any) -> None:
+    train = hashed_table(200, 0)
+    y = np.arange(200) % 2
+    model = sv.fit(train, y=y, column=["street=hash", "zip=hash"], missing="zero", drop=["id"]).model
+    words = sv.fit(train, y=y, column=["street=hash", "zip=words"], missing="zero", drop=["id"]).model
+    wide = hashed_table(1500, 1)  # with so many combinations that they are hashed
+    crossed = sv.fit(wide, y=np.arange(1500) % 2, cross=["street*zip"], hash=5, missing="zero", drop=["id"]).model
+    plain = sv.fit(train[["x"]], y=y).model
+    sv.ingest(train, tmp_path / "t.zarr", y=y, column=["street=hash", "zip=hash"], missing="zero", drop=["id"])
+    monkeypatch.setattr("streamsvm.jobs.export.hashed_values.MAX_VALUES", 40)
+    cases: Any = (
+        (model, "onnx", train, "has no meaning for"),
+        (words, "sql", train, "'zip' of the table is cut into words"),
+        (crossed, "sql", train, "'street.zip' of the table is hashed"),
+        (plain, "sql", train, "the model has none"),
+        (model, "sql", tmp_path / "t.zarr", "is a store"),
+        (model, "sql", np.zeros((2, 2)), "those of a table"),
+        (model, "sql", train, "more than 40 values.*'zip'"),
+    )
+    for refused, form, values, said in cases:
+        with pytest.raises(sv.UsageError, match=said):
+            sv.export(refused, tmp_path / "model.sql", format=form, values_from=values)
+    assert not (tmp_path / "model.sql").exists()
 
 
 # -- scikit-learn ------------------------------------------------------------------------------------------------------

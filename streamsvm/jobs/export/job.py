@@ -104,14 +104,18 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
     out, other = output_path(job.out), FORMATS.get(job.format)
     if job.format == SKLEARN and out.suffix == SKOPS_ENDING:
         other = SKOPS_FORMAT
-    check_writable([Output(out, MODEL if other is None else other.kind)], [job.model], overwrite=job.overwrite)
+    inputs = [job.model] if job.values_from is None else [job.model, job.values_from]
+    check_writable([Output(out, MODEL if other is None else other.kind)], inputs, overwrite=job.overwrite)
     model = models.load(Path(job.model))
     if other is None:
         model.save(out)
         return ExportResult(out, model.kind, out.stat().st_size)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StreamSVMWarning)
-        durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXT_FORMATS else model))
+        if job.values_from is not None:
+            durable.write_stream(out, write_sql(model, job.values_from))
+        else:
+            durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXT_FORMATS else model))
     notices = [*explain_text(model)] if job.format in TEXT_FORMATS else []
     notices += [str(warning.message) for warning in caught if issubclass(warning.category, StreamSVMWarning)]
     return ExportResult(out, model.kind, out.stat().st_size, notices=tuple(notices))

@@ -8,6 +8,11 @@ with one term per column: a weight times a number (``COALESCE`` fills missing va
 each value of a category or of a calendar part (``EXTRACT``). Terms with weight 0 are omitted. If a row has a missing
 value for which the model has no replacement, its results are NULL.
 
+SQL cannot compute the hash of a hashed column. The query has a list of the values that it knows, each with its
+contribution to the decision values (the weight of the feature column to which it is hashed, times the sign of its
+hash), and joins it to the table; values of which the sum is not certain are left out. A value that is not in the list
+has no contribution but NULL, and so have the results of its row.
+
 The dialect is the common part of DuckDB and PostgreSQL. Numbers are double precision. They are not rounded to float32,
 as stored rows are; this changes decision values by about 1e-7 of their terms.
 """
@@ -20,6 +25,7 @@ from collections.abc import Iterator, Sequence
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
 from streamsvm.errors import UsageError
 from streamsvm.features.curves import Hats
+from streamsvm.jobs.export.hashed_values import read_hashed_values
 from streamsvm.jobs.export.table import (
     KEEP,
     RawTable,
@@ -43,21 +49,27 @@ from streamsvm.store.sources.cell_parsing import (
     YEAR_2000,
     YEAR_SECONDS,
 )
-from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, NUMBER, SINGLE, YEARS, Column
+from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, HASHED, NUMBER, SINGLE, YEARS, Column
+from streamsvm.store.sources.text_features import hash_place_and_sign
 
 HEAD = b"-- A linear model of streamsvm"
 """The first bytes of a file, by which our files are recognized."""
 DOUBLE = "DOUBLE PRECISION"
 MAX_EXPONENT = 700.0
 """Largest absolute argument of EXP, because PostgreSQL raises an error if the result overflows."""
+HASHED_NOTE = b"""-- The query knows the listed values of hashed columns. A row with another value has NULL as decision value, label and
+-- probability: export again with --values-from a file that has the value.
+"""
+WHOLE = "'^([+-]?[0-9]+)\\.0+$', '\\1'"
+"""Arguments of REGEXP_REPLACE that remove a fraction of zeros."""
 EXTRACT_FIELDS = {"month": "MONTH", "weekday": "ISODOW", "hour": "HOUR"}
 """The names of calendar parts in EXTRACT. Months and weekdays are counted from 1, hours from 0."""
 MONTHS = ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec")
 
 
-def write_sql(model: Model) -> Iterator[bytes]:
+def write_sql(model: Model, values_from: str | None = None) -> Iterator[bytes]:
     """Yield the text of the query. Raises UsageError for a kernel model, for columns without names, and for hashed
-    text.
+    text unless ``values_from`` names files with its values; and what ``read_hashed_values`` raises.
     """
     model.check_one_each()
     table = raw_table(model)
@@ -68,7 +80,9 @@ def write_sql(model: Model) -> Iterator[bytes]:
         )
     if table is None:
         raise UsageError("the model has no column names, which SQL needs", hint="ingest a table")
-    table.check("SQL", clocks=True)
+    remedy = "name a file with the values that the query has to know: --values-from PATH"
+    table.check("SQL", clocks=True, hashes=() if values_from is None else (HASHED,), remedy=remedy)
+    hashed_values = {} if values_from is None else read_hashed_values(model, table.hashed_columns, values_from)
     table_names = {*table.schema.needed, *table.schema.dropped}
     decisions = (
         _column_names(model, "decision", table_names) if not model.numeric else [free_name("prediction", table_names)]
@@ -81,12 +95,28 @@ def write_sql(model: Model) -> Iterator[bytes]:
             model.calibration.calibrator, [quote_identifier(name) for name in decisions]
         )
         names = _column_names(model, "probability", table_names)
-        results += [f"{text} AS {quote_identifier(name)}" for text, name in zip(probabilities, names, strict=True)]
-    sums = [f"{_decision_expression(model, table, k)} AS {quote_identifier(name)}" for k, name in enumerate(decisions)]
+        known = " AND ".join(f"{quote_identifier(name)} IS NOT NULL" for name in decisions)
+        results += [  # GREATEST and LEAST leave out NULL
+            f"CASE WHEN {known} THEN {text} END AS {quote_identifier(name)}"
+            for text, name in zip(probabilities, names, strict=True)
+        ]
+    lists = [_HashedList(model, table, name, k) for k, name in enumerate(table.hashed_columns)]
+    sums = [
+        "\n    + ".join([_decision_expression(model, table, k), *(one.term(k) for one in lists)])
+        + f" AS {quote_identifier(name)}"
+        for k, name in enumerate(decisions)
+    ]
     yield HEAD + b', in SQL of DuckDB and PostgreSQL. "input" stands for the table:\n'
     yield b'-- put its name there, or begin the query with: WITH "input" AS (SELECT ...)\n'
     yield "".join(f"SELECT *,\n  {text}\nFROM (\n" for text in [",\n  ".join(results)] if results).encode()
-    yield ("SELECT *,\n  " + ",\n  ".join(sums) + '\nFROM "input"\n').encode()
+    if lists:
+        yield HASHED_NOTE
+        yield ('SELECT "given".*,\n  ' + ",\n  ".join(sums)).encode()
+        yield b'\nFROM (SELECT * FROM "input") AS "given"\n'
+        for one in lists:
+            yield from one.write_join(hashed_values[one.name])
+    else:
+        yield ("SELECT *,\n  " + ",\n  ".join(sums) + '\nFROM "input"\n').encode()
     yield b') AS "scored"\n' if results else b""
 
 
@@ -194,10 +224,7 @@ def _piecewise_expression(f: str, at: Float64, values: Float64) -> str:
 
 def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
     """Return the expression of the decision value of a problem."""
-    weights = model.weights[problem, :-1]
-    curves: dict[int, tuple[Float64, Float64]] = {}
-    if isinstance(model.expansion, Hats):
-        weights, curves = model.expansion.split_weights(weights)
+    weights, curves = _split_curves(model, problem)
     constant, terms = float(model.weights[problem, -1]), []
     for first, column in table.columns_with_places():
         column_weights, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
@@ -223,6 +250,12 @@ def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
                 f"CASE WHEN {_value_expression(table, columns[place])} IS NULL THEN {number_literal(weight)} ELSE 0 END"
             )
     return "\n    + ".join([f"CAST({number_literal(constant)} AS {DOUBLE})", *terms])
+
+
+def _split_curves(model: Model, problem: int) -> tuple[Float64, dict[int, tuple[Float64, Float64]]]:
+    """Return the weights of the feature columns in a problem, and the curves by feature column, as ``Hats.split_weights``."""
+    weights = model.weights[problem, :-1]
+    return model.expansion.split_weights(weights) if isinstance(model.expansion, Hats) else (weights, {})
 
 
 def _weight_expression(table: RawTable, column: Column, weights: Float64) -> str:
@@ -264,10 +297,66 @@ def _category_expression(table: RawTable, name: str) -> str:
     if trims_blanks(values):
         expression = f"TRIM({expression})"
     if has_whole_numbers(values):
-        expression = f"REGEXP_REPLACE({expression}, '^([+-]?[0-9]+)\\.0+$', '\\1')"
+        expression = f"REGEXP_REPLACE({expression}, {WHOLE})"
     for word in table.words.added:
         expression = f"NULLIF({expression}, {text_literal(word)})"
     return expression
+
+
+class _HashedList:
+    """The list of the values of a hashed column with their contributions to the decision values, joined to the table."""
+
+    def __init__(self, model: Model, table: RawTable, name: str, number: int) -> None:
+        self.name, self._table = name, table
+        names = {*table.schema.needed, *table.schema.dropped}
+        self._alias, self._value = (
+            quote_identifier(free_name(f"hashed {what} {number}", names)) for what in ("list", "value")
+        )
+        self._contributions = [
+            quote_identifier(free_name(f"hashed weight {number} {k}", names)) for k in range(len(model.weights))
+        ]
+        first = table.schema.own_width
+        self._weights = [
+            _split_curves(model, k)[0][first : first + (1 << table.schema.hash_bits)] for k in range(len(model.weights))
+        ]
+
+    def term(self, problem: int) -> str:
+        """Return the contribution of a row's value: 0 if it is missing and may be, NULL if it is not in the list."""
+        if self._table.filling is None:
+            return self._contributions[problem]
+        return f"CASE WHEN {self._key_expression()} IS NULL THEN 0 ELSE {self._contributions[problem]} END"
+
+    def write_join(self, values: Sequence[str]) -> Iterator[bytes]:
+        """Yield the text of the join of the list; ``values``: the texts of the column, as they are hashed."""
+        yield b"LEFT JOIN (VALUES\n"
+        separator = "  "
+        for value in filter(self._is_certain, values):
+            place, sign = hash_place_and_sign(self.name, value, self._table.schema.hash_bits)
+            numbers = [number_literal(sign * float(weights[place])) for weights in self._weights]
+            yield f"{separator}({', '.join([text_literal(value), *numbers])})".encode()
+            separator = ",\n  "
+        if separator == "  ":
+            yield f"  ({', '.join(['CAST(NULL AS VARCHAR)'] + ['0e0'] * len(self._weights))})".encode()
+        names = ", ".join([self._value, *self._contributions])
+        yield f"\n) AS {self._alias} ({names}) ON {self._key_expression()} = {self._value}\n".encode()
+
+    def _is_certain(self, value: str) -> bool:
+        """Return whether all texts and numbers that the query reads as this value are hashed alike.
+
+        '12.0' can come from ' 12.0', which is hashed as '12' where blanks are removed first; and the number of a word
+        for a missing value is a value where it is written otherwise, as text.
+        """
+        is_ambiguous = re.fullmatch(r"[+-]?[0-9]+\.0+", value) or value in self._table.words.added
+        return not is_ambiguous and value == value.strip() and "\0" not in value
+
+    def _key_expression(self) -> str:
+        """Return the expression of the text that is hashed: as ``to_hashed_text``; NULL for a missing value."""
+        written = f"CAST({quote_identifier(self.name)} AS VARCHAR)"
+        key = f"TRIM(REGEXP_REPLACE({written}, {WHOLE}))"
+        if not self._table.words.added:
+            return key
+        words = ", ".join(map(text_literal, self._table.words.added))
+        return f"CASE WHEN TRIM({written}) NOT IN ({words}) THEN {key} END"
 
 
 def _value_expression(table: RawTable, column: Column) -> str:

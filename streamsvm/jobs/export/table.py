@@ -72,6 +72,11 @@ class RawTable(NamedTuple):
                 kinds.setdefault(name, YEARS if column.kind in TIMES else column.kind)
         return kinds
 
+    @property
+    def hashed_columns(self) -> tuple[str, ...]:
+        """The names of the hashed columns."""
+        return tuple(column.name for column in self.schema.columns if column.kind == HASHED)
+
     def columns_with_places(self) -> Iterator[tuple[int, Column]]:
         """Yield each column after the number of its first feature column."""
         start = 0
@@ -95,9 +100,11 @@ class RawTable(NamedTuple):
         values = self.values_of(source)
         return bool(values) and all(map(WHOLE_NUMBER.fullmatch, values))
 
-    def check(self, program: str, *, clocks: bool, hashes: tuple[str, ...] = ()) -> None:
+    def check(self, program: str, *, clocks: bool, hashes: tuple[str, ...] = (), remedy: str = "") -> None:
         """Raise UsageError for columns that ``program`` cannot compute: vectors, hashed columns but those of a kind in
         ``hashes``, and unless ``clocks`` local times of a time zone.
+
+        ``remedy``: what the user can do about a hashed column that is no cross, the first words of the hint.
         """
         for column in self.schema.columns:
             if column.kind == VECTOR:
@@ -108,9 +115,10 @@ class RawTable(NamedTuple):
             if column.kind in (HASHED, TEXT) and (column.kind not in hashes or column.parts):
                 name = shell_word(column.name)
                 reason = "hashed" if column.kind == HASHED else "cut into words or characters, which are hashed"
+                first = f"{remedy}, or " if remedy and column.kind == HASHED and not column.parts else ""
                 raise UsageError(
                     f"the column {quote(column.name)} of the table is {reason}: {program} cannot compute that hash",
-                    hint=f"ingest with --column {name}=category --min-count 5, or leave it out with --drop {name}, or {KEEP}",
+                    hint=f"{first}ingest with --column {name}=category --min-count 5, or leave it out with --drop {name}, or {KEEP}",
                 )
             is_local = column.kind in CALENDAR and not column.form and column.zone
             if is_local and column.zone not in UTC_NAMES and not clocks:

@@ -80,7 +80,7 @@ from streamsvm.store.sources.schema import (
     Schema,
 )
 from streamsvm.store.sources.split import Split, find_later
-from streamsvm.store.sources.text_features import distinct_texts, terms_of, text_hash, weigh
+from streamsvm.store.sources.text_features import distinct_texts, terms_of, text_hash, to_hashed_text, weigh
 from streamsvm.store.sources.vectors import explain_vector, find_bad_vectors, parse_vectors
 from streamsvm.types import Batch
 
@@ -318,7 +318,7 @@ class TableEncoder:
         if not self._missing:
             check_missing(values, name)
         texts, rows = distinct_texts(values)
-        hashed = [text_hash(name, text) for text in pc.utf8_trim_whitespace(to_canonical_text(texts)).to_pylist()]
+        hashed = [text_hash(name, text) for text in to_hashed_text(texts).to_pylist()]
         codes = np.array([*hashed, 0], np.uint64)[rows]
         signs = np.where(codes >> np.uint64(63), np.float32(-1), np.float32(1))
         signs[rows < 0] = 0

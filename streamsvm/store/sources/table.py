@@ -41,6 +41,7 @@ from streamsvm.store.sources.schema_inference import (
     plan_schema,
 )
 from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
+from streamsvm.store.sources.text_features import distinct_texts, to_hashed_text
 from streamsvm.store.sources.value_counts import count_first_values, new_census, note_similar_values
 from streamsvm.store.sources.vectors import first_size, is_vector_type, vector_size
 from streamsvm.types import Batch
@@ -161,6 +162,13 @@ class TableSource(BaseSource):
         for path in self._paths:
             names = list(columns) or list(self._types(path))
             yield from self._read_columns(path, self._rows_to_describe(names), names, SourceFile(str(path)))
+
+    def hashed_texts(self, columns: Sequence[str]) -> Generator[tuple[str, list[str]]]:
+        """Yield the distinct texts of some columns in each batch, as they are hashed, after the name of the column."""
+        for batch in self.record_batches(columns):
+            for name, values in zip(batch.schema.names, batch.columns, strict=True):
+                texts, _ = distinct_texts(values)
+                yield name, to_hashed_text(texts.drop_null()).to_pylist()
 
     def first_values(self) -> Mapping[str, Any]:
         """Return the values of each column but vectors, by name, in the first rows in which it has a value."""

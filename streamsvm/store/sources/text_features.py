@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
-from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_text
+from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_canonical_text, to_text
 from streamsvm.store.sources.schema import CHARS, TEXT, WORDS, Column
 
 UInt64 = NDArray[np.uint64]
@@ -216,6 +216,11 @@ def _powers(count: int) -> UInt64:
 def text_hash(column: str, text: str) -> int:
     """Return a 64-bit hash of a text of a column; it is the same on every machine and in every version."""
     return int.from_bytes(hashlib.blake2b(f"{column}={text}".encode(), digest_size=8).digest(), "little")
+
+
+def to_hashed_text(values: Arrow) -> Arrow:
+    """Return the texts of a hashed column as they are hashed."""
+    return pc.utf8_trim_whitespace(to_canonical_text(values))
 
 
 def hash_place_and_sign(column: str, text: str, bits: int) -> tuple[int, int]:
