@@ -295,8 +295,8 @@ def test_sql_query_knows_the_listed_values_of_hashed_columns(tmp_path: Path, cla
     score = train["x"] + train["street"].fillna("").str.len() / 3 + np.random.default_rng(2).normal(size=600)
     y = np.digitize(score, np.quantile(score, [0.5] if classes == 2 else [0.3, 0.6]))
     loss: Any = {"loss": "logistic", "multi_class": "softmax"} if classes > 2 else {"calibrate": "sigmoid"}
-    columns, ids = ["street=hash", "zip=hash"], {"drop": ["id"], "missing_words": list(words)}
-    model = sv.fit(train, y=y, column=columns, missing="indicator", hash=3, **ids, **loss).model
+    reading: Any = {"column": ["street=hash", "zip=hash"], "hash": 3, "drop": ["id"], "missing_words": list(words)}
+    model = sv.fit(train, y=y, missing="indicator", **reading, **loss).model
     sv.export(model, tmp_path / "model.sql", format="sql", values_from=train)
     new.loc[[3, 7], "street"], new.loc[9, "zip"] = "unseen", "z31"
     found = run_query((tmp_path / "model.sql").read_text(), new)
