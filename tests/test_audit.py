@@ -282,3 +282,8 @@ def test_audit_runs_without_the_package(honest: tuple[Path, Path, Path], tmp_pat
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "the certificate holds" in done.stdout
+
+
+def test_audit_of_a_free_bias_is_refused_by_name() -> None:
+    settings = {"free_bias": True, "loss": "logistic", "loss_options": {}, "kernel": "linear"}
+    assert "--free-bias" in audit.unknown_kind({"kind": "linear", "provenance": {"settings": settings}}, {})

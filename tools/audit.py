@@ -335,7 +335,7 @@ def unknown_kind(header: dict[str, Any], tensors: dict[str, Any]) -> str:
     reasons = {
         **{
             f"a fit with --{name.replace('_', '-')}": settings.get(name)
-            for name in ("one_class", "nu", "l1", "l1_ball", "curves")
+            for name in ("one_class", "nu", "l1", "l1_ball", "free_bias", "curves")
         },
         f"a {header['kind']} model, loss {settings['loss']},": loss_of(settings["loss"], settings["loss_options"])
         is None,

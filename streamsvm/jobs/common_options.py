@@ -297,6 +297,10 @@ class ModelOptions(ScalingOptions):
             bounds=Bounds(above=0),
         ),
     ] = None
+    free_bias: Annotated[
+        bool | None,
+        Option("Do not regularize the weight of the constant feature: a free bias (--solver lbfgs).", "model"),
+    ] = None
     positive: Annotated[
         str | None, Option("Train one class against the rest: the label of the positive class.", "model")
     ] = None

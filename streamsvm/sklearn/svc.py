@@ -266,6 +266,8 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
         With multi_class 'ovo': a decision value for each class, or (ovo) for each pair: (0, 1), (0, 2), ..., (1, 2), ...
     l1 : float, optional
         Elastic net: factor of ||w||_1, which is added to 1/2 ||w||^2. Weights of columns of little use become 0. Only linear models.
+    free_bias : bool, optional
+        Do not regularize the constant, as in ``LogisticRegression``. Only linear models, by the solver 'lbfgs'.
     nu : float, optional
         Replaces ``C`` and ``loss``: use the hinge loss with the C at which at most this fraction of rows violates the margin, as in
         ``NuSVC``. Only linear models and landmarks. ``model_.provenance`` contains this C.
@@ -318,6 +320,7 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
     multi_class: MultiClassName = own(default=OVR)
     decision_function_shape: Literal["ovr", "ovo"] = own(default=OVR)
     l1: float | None = None
+    free_bias: bool | None = None
     nu: float | None = None
 
     def _job(self, chosen: ValuesByName) -> FitJob:

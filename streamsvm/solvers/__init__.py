@@ -16,7 +16,7 @@ Linear problems, out of core:
 Kernel machines: ``kernel``.
 
 Kinds of problems: ``softmax`` (softmax regression), ``problem_kinds`` (one-vs-rest, one-vs-one, regression, one-class, multinomial, each with its
-solvers), ``regularizers`` (the l1 ball, the elastic net).
+solvers), ``regularizers`` (the l1 ball, the elastic net), ``free_bias`` (a bias that is not regularized).
 
 Shared by several methods: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (the stall
 rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (rows that a pass keeps in memory),

@@ -23,6 +23,7 @@ from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_
 from streamsvm.compute.passes.newton import look_pass, second_derivatives_pass, slopes_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Int32
+from streamsvm.solvers.free_bias import ClassWeights
 from streamsvm.solvers.one_class import RowSums
 from streamsvm.types import (
     Block,
@@ -116,8 +117,8 @@ class PointSums:
     low: Total[Float64 | None] = None
     """(p,) the compensation term of ``v``: ``v + low`` is as accurate as a sum in twice the precision. None before the
     first block."""
-    rows: Total[RowSums | None] = None
-    """Sums over all rows for one-class problems with a free offset; None before the first block, and for all other
+    rows: Total[RowSums | ClassWeights | None] = None
+    """Sums over all rows for one-class problems with a free offset and for a free bias; None before the first block, and for all other
     problems."""
     unformed: Largest[bool] = False
     """Whether rows were added at w = 0 without computing their features. ``v`` is then unknown, and D that of a = 0."""
@@ -291,7 +292,7 @@ class Evaluation:
         for sums in self.slopes:
             sums.v, sums.low = change(sums.vector()), None
             if sums.rows is not None:
-                sums.rows.v = change(sums.rows.v)
+                sums.rows.transform(change)
         if self.own is not None:
             self.own.v, self.own.low = change(self.own.vector()), np.zeros(len(weights))
 

@@ -62,6 +62,7 @@ from streamsvm.errors import DefectError
 from streamsvm.losses import Logistic
 from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_to_sum, slopes_at
+from streamsvm.solvers.free_bias import ClassWeights
 from streamsvm.solvers.softmax import are_ones, dual_values, evaluate_tiles, rows_per_tile, sharpness_of
 from streamsvm.types import (
     Block,
@@ -194,6 +195,8 @@ class Best(NamedTuple):
     dual: float
     dual_point: DualPoint
     """The dual point with that D."""
+    largest_bias: float = 0.0
+    """The bound of a free bias that this D contains."""
 
 
 @saved_as("lbfgs.state")
@@ -234,6 +237,8 @@ class LBFGSState:
     """(n,) while a block is visited with other problems: its decision values, then its slopes."""
     in_company: bool = False
     """Whether other problems, or this one for them, add the block to X'X."""
+    rows: FirstPassTotal[ClassWeights | None] = None
+    """The weights and sums of the classes, for a free bias; they are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,16 +285,16 @@ class LBFGS(Solver[LBFGSState]):
         p = problem.columns + 1
         matrix = 8 * p * p if p <= MAX_BASIS else 8 * p
         vectors = 2 * self.steps_kept(problem) + KEPT_VECTORS
-        threads = threading.threads()
+        threads, sums = threading.threads(), 0 if problem.regularizer.is_squared_norm else 2  # those of the classes
         rows = threads * (8 * min(ROWS_PER_PRODUCT, layout.largest_chunk) * p + 48 * layout.largest_chunk)
         gram = operators.gram_bytes(p, entry=layout.entry_bytes) if p <= MAX_BASIS else 0
         return Cost(
-            fixed=8 * vectors * problem.components,
+            fixed=8 * (vectors + sums) * problem.components,
             per_block_row=8,
-            per_part=8 * problem.components,
+            per_part=8 * (1 + sums) * problem.components,
             shared=BASIS_MATRICES * matrix + threads * gram + rows + TEMPORARY_VECTORS * 8 * problem.components,
             shared_per_part=matrix,
-            solved=8 * SOLVED_VECTORS * problem.components,
+            solved=8 * (SOLVED_VECTORS + sums) * problem.components,
         )
 
     def start(self, problem: Problem) -> LBFGSState:
@@ -345,6 +350,7 @@ class LBFGS(Solver[LBFGSState]):
     def visit(self, state: LBFGSState, block: Block) -> None:
         """Add the block to the sums at the point. With other problems, ``finish_shared`` adds it to v."""
         problem, rows = state.problem, len(block.y)
+        _add_class_weights(state, block)
         if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
         if isinstance(problem.loss, Logistic) and state.product is not None and not state.precise:
@@ -392,12 +398,13 @@ class LBFGS(Solver[LBFGSState]):
             state.gram, state.has_basis = None, True
         w, v = state.point.ravel(), state.v.ravel()
         losses, _, linear, quadratic = self._sums(state)
-        value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v)
-        primal, gradient = value + losses, state.basis.coordinates(state.point - state.v)
+        value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, state.rows)
+        primal, gradient = value + losses, state.basis.coordinates(problem.regularizer.gradient(state.point) - state.v)
         gap = (primal - dual) / abs(primal) if primal else 0.0
         state.passes += 1
         if precise:
-            _keep_best(state, primal, dual, DualPoint(w, 0.0, scale))
+            largest = problem.regularizer.largest_bias(problem.loss, primal, state.rows)
+            _keep_best(state, primal, dual, DualPoint(w, 0.0, scale), largest)
         search = state.search if state.is_step else None
         facts = {"step": 0.0 if search is None else search.length}
         noise = (NOISE if precise else FLOAT32_NOISE) * abs(primal)
@@ -412,6 +419,8 @@ class LBFGS(Solver[LBFGSState]):
         clear_totals(state)
         if not precise or state.best is None:
             return Certificate(primal, dual, exact=False, facts=facts)
+        if state.best.largest_bias:
+            facts["bias_bound"] = state.best.largest_bias
         return Certificate(state.best.primal, state.best.dual, final=state.search.stuck, facts=facts)
 
     def _sums(self, state: LBFGSState) -> Sums:
@@ -515,6 +524,7 @@ class SoftmaxLBFGS(LBFGS):
     def visit(self, state: LBFGSState, block: Block) -> None:
         """Add the block to the sums at the point, tile by tile."""
         problem, are_plain = state.problem, are_ones(block.s)
+        _add_class_weights(state, block)
         if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
         losses, gain, sharpness = 0.0, 0.0, sharpness_of(problem)
@@ -542,6 +552,29 @@ class SoftmaxLBFGS(LBFGS):
             return None
         w, _, t = state.best.dual_point
         return dual_values(state.problem, block, state.problem.kind.shape(w), t)
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBiasLBFGS(LBFGS):
+    """L-BFGS for problems with a free bias (``solvers.free_bias``), without dual variables."""
+
+    has_dual_witness: ClassVar[bool] = False
+
+
+@dataclass(frozen=True, slots=True)
+class FreeBiasSoftmaxLBFGS(SoftmaxLBFGS):
+    """L-BFGS for softmax problems with a free bias, without dual variables."""
+
+    has_dual_witness: ClassVar[bool] = False
+
+
+def _add_class_weights(state: LBFGSState, block: Block) -> None:
+    """Add the block to the weights of the classes, if the problem has a free bias."""
+    if state.passes:
+        return
+    state.rows = state.rows or state.problem.regularizer.row_sums(state.problem.components)
+    if state.rows is not None:
+        state.rows.add(state.problem, block)
 
 
 def _logistic_slopes(loss: Logistic, C: float, block: Block, f: Array) -> tuple[tuple[float, ...], float]:
@@ -590,12 +623,12 @@ def _has_fallen(search: Search, primal: float, noise: float) -> bool:
     return primal <= search.primal + DECREASE * search.length * search.slope + max(noise, search.noise)
 
 
-def _keep_best(state: LBFGSState, primal: float, dual: float, point: DualPoint) -> None:
+def _keep_best(state: LBFGSState, primal: float, dual: float, point: DualPoint, largest_bias: float) -> None:
     """Keep the point of a pass in float64 if it has the least P or the largest D."""
     best = state.best or Best(np.inf, point.w, -np.inf, point)
     if primal < best.primal:
         best = best._replace(primal=primal, weights=point.w)
-    state.best = best._replace(dual=dual, dual_point=point) if dual > best.dual else best
+    state.best = best._replace(dual=dual, dual_point=point, largest_bias=largest_bias) if dual > best.dual else best
 
 
 def _begin_step(state: LBFGSState, search: Search, length: float) -> None:

@@ -31,6 +31,8 @@ after each step. With ||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity 
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
+**Free bias** (``solvers.free_bias``): P does not contain the square of the bias. D has another slope, derived there.
+
 **l1 ball** (``regularizers.L1Ball``): D contains t max |v_j| instead of ||v||^2 / 2, with an error of at most t ||dv||.
 
 **Elastic net** (``regularizers.ElasticNet``): P contains l1 ||w||_1 besides ||w||^2 / 2, which is also a sum of
@@ -202,7 +204,10 @@ def rounding_of_dual(
         off = 5.0 * UNIT * v.updates * math.sqrt(2.0 * start)
     else:
         off = UNIT * v.updates * heavy * v.spread * problem.kind.entries
-    return off * (problem.regularizer.slope_of_dual(length) + 0.5 * off) + 2.0 * (problem.rows + OWN) * UNIT * total
+    return (
+        off * (problem.regularizer.slope_of_dual(length, certificate.facts) + 0.5 * off)
+        + 2.0 * (problem.rows + OWN) * UNIT * total
+    )
 
 
 def rounding_of_gradient(  # noqa: PLR0917

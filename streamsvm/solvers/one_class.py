@@ -44,6 +44,7 @@ shift and a factor. For other kernels it is a different problem.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -113,6 +114,10 @@ class RowSums:
     def usual(self) -> float:
         """The mean of ||x||^2; a tiny positive number if all rows are 0."""
         return max(self.energy / self.total if self.total else 0.0, float(np.finfo(np.float32).tiny))
+
+    def transform(self, change: Callable[[Float64], Float64]) -> None:
+        """Change to other features, for which ``change`` transforms V."""
+        self.v = change(self.v)
 
     def facts(self) -> dict[str, float]:
         """Return the sums over row weights that the bounds of rounding errors need."""

@@ -38,6 +38,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float64
 from streamsvm.types import AnySolver, Loss, Regularizer
@@ -86,7 +87,7 @@ class L1Ball(Regularizer):
             return Bounds(0.0, 0.0, 0.0)
         return Bounds(0.0, 0.5 * gain / quadratic, 0.25 * gain * gain / quadratic)
 
-    def slope_of_dual(self, length: float) -> float:
+    def slope_of_dual(self, length: float, facts: JsonObject) -> float:
         return self.radius
 
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:

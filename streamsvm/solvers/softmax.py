@@ -38,6 +38,7 @@ from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.matrix_products import multiply, sum_products
 from streamsvm.rows import CSR, Dense, Float32, Float64, Targets, row_slice
 from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.free_bias import ClassWeights
 from streamsvm.types import AnySolver, Block, Kind, Problem
 from streamsvm.types.problem import Bounds
 from streamsvm.types.state import Total
@@ -258,6 +259,8 @@ class SoftmaxEvaluation:
     """Those of the slopes at the weights."""
     losses: Total[float] = 0.0
     """sum C_i l_i."""
+    rows: Total[ClassWeights | None] = None
+    """The weights of the classes, for a free bias."""
     own: Total[SoftmaxDual | None] = None
     """Those of the dual variables of the solver, if it has any."""
 
@@ -267,6 +270,9 @@ class SoftmaxEvaluation:
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Add a block, with the dual variables (n, K) of its rows or None."""
         problem = self.problem
+        self.rows = self.rows or problem.regularizer.row_sums(problem.components)
+        if self.rows is not None:
+            self.rows.add(problem, block)
         losses, gain = add_slopes(problem, block, self.weights, self.slopes.v)
         self.losses, self.slopes.gain = self.losses + losses, self.slopes.gain + gain
         if alpha is not None:
@@ -277,6 +283,8 @@ class SoftmaxEvaluation:
     def transform(self, weights: Float64, change: Callable[[Float64], Float64]) -> None:
         """Change to other features, for which the weights are ``weights`` and ``change`` transforms each v."""
         self.weights = weights
+        if self.rows is not None:
+            self.rows.transform(change)
         for point in (self.slopes, self.own):
             if point is not None:
                 point.v = np.array([change(v) for v in point.v])
@@ -284,12 +292,15 @@ class SoftmaxEvaluation:
     def values(self) -> tuple[float, list[float]]:
         """Return P, and D of each dual point."""
         duals = [self._bounds().dual] + ([] if self.own is None else [self.own.value()])
-        return 0.5 * float(np.sum(self.weights**2)) + self.losses, duals
+        regularizer = self.problem.regularizer
+        if regularizer.is_squared_norm:
+            return 0.5 * float(np.sum(self.weights**2)) + self.losses, duals
+        return regularizer.value(self.weights.ravel()) + self.losses, duals
 
     def _bounds(self) -> Bounds:
         """Return the best multiple of the slopes, and D there."""
         problem, sums = self.problem, (self.losses, self.slopes.gain, 0.0)
-        return problem.regularizer.bounds(problem.loss, sums, self.weights.ravel(), self.slopes.v.ravel())
+        return problem.regularizer.bounds(problem.loss, sums, self.weights.ravel(), self.slopes.v.ravel(), self.rows)
 
     def vector(self) -> Float64:
         """Return sum_i a_i x_i' (K, p) of the dual point with the largest D."""

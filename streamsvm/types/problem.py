@@ -328,6 +328,10 @@ class Regularizer:
         """Return R(w)."""
         return 0.5 * float(w @ w)
 
+    def gradient(self, w: Float64) -> Float64:
+        """Return the gradient of R at w."""
+        return w
+
     def dual(self, gain: float, v: Float64) -> float:
         """Return D at a dual point with sum_i (a_i - conjugate(a_i)) = ``gain`` and v (p,), after it was made
         feasible.
@@ -359,9 +363,15 @@ class Regularizer:
         """Return sum a_i if the constraints fix it for rows with sum s_i = ``total``; else None."""
         return None
 
-    def slope_of_dual(self, length: float) -> float:
-        """Return a bound of the change of D per unit length of a change of v; ``length`` is ||v||."""
+    def slope_of_dual(self, length: float, facts: JsonObject) -> float:
+        """Return a bound of the change of D per unit length of a change of v; ``length`` is ||v||, ``facts`` are those of
+        the certificate.
+        """
         return length
+
+    def largest_bias(self, loss: Loss, primal: float, rows: Any) -> float:
+        """Return a bound of the free bias of an optimum that is at most ``primal``; 0 if the bias is regularized."""
+        return 0.0
 
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
         """Return a bound of the amount by which the sum of the absolute values of P's terms exceeds |P|.

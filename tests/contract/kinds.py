@@ -9,6 +9,7 @@ import numpy as np
 
 from streamsvm.class_tags import tag_of
 from streamsvm.losses import Logistic, Squared, SquaredHinge
+from streamsvm.solvers.free_bias import FreeBias
 from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
@@ -82,6 +83,10 @@ CASES = {
     "elastic net": Case(
         OneAgainstRest(1), ElasticNet(3.0), SquaredHinge(), lambda codes: np.where(codes == 1, 1, -1),
         lambda w, losses, s: half_square(w, losses, s) + 3.0 * float(np.abs(w).sum()), ("newton",),
+    ),
+    "free bias": Case(
+        OneAgainstRest(2), FreeBias(6, reach=20.0), Logistic(), lambda codes: np.where(codes == 2, 1, -1),
+        lambda w, losses, s: half_square(w[:-1], losses, s), ("lbfgs",),
     ),
     "l1 ball": Case(
         Regression(), L1Ball(0.5), Squared(0.5), themselves, lambda w, losses, s: losses, ("partan", "swap")

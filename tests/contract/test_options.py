@@ -49,6 +49,7 @@ OTHER: dict[str, Any] = {
     "multi_class": "crammer_singer",
     "l1_ball": 2.0,
     "l1": 2.0,
+    "free_bias": True,
     "one_class": True,
     "nu": 0.3,
     "class_weight": {"a": 2.0},

@@ -15,6 +15,7 @@ from streamsvm.rows import Dense
 from streamsvm.solvers import SOLVERS, losses_of
 from streamsvm.solvers.dcd import DCD
 from streamsvm.solvers.evaluation import WeightEvaluation
+from streamsvm.solvers.free_bias import FreeBias
 from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
 from streamsvm.solvers.kernel.active_set import KernelActiveSet
 from streamsvm.solvers.kernel.decomposition import Decomposition
@@ -163,6 +164,7 @@ def variants() -> dict[str, tuple[Any, Problem]]:
         "three classes": (three.adapt(InteriorPoint()), drawn(SquaredHinge(), kind=three)),
         "three classes, descent": (three.adapt(DCD()), drawn(SquaredHinge(), kind=three)),
         "softmax": (Softmax(3).adapt(LBFGS()), drawn(Logistic(), kind=Softmax(3))),
+        "free bias": (FreeBias(COLUMNS + 1).adapt(LBFGS()), drawn(Logistic(), regularizer=FreeBias(COLUMNS + 1))),
         "l1": (l1.adapt(Newton()), drawn(regularizer=l1)),
         "l1 ball": (ball.adapt(Partan()), drawn(Squared(), regularizer=ball)),
         "nu": (nu.adapt(InteriorPoint()), drawn(MARGIN, regularizer=nu, C=1.0)),

@@ -101,6 +101,13 @@ FITS: list[tuple[str, dict[str, Any], str]] = [
     ("numbers", NET | {"kernel": "rbf"}, "'kernel' cannot be combined with 'l1',"),
     ("numbers", NET | {"solver": "dcd"}, "solver 'dcd' does not minimize with an l1 term"),
     ("numbers", NET | {"dual": "dual.npy"}, "'dual' cannot be combined with 'l1'"),
+    # a free bias
+    ("two", {"free_bias": True, "solver": "newton"}, "solver 'newton' regularizes the bias"),
+    ("two", {"free_bias": True, "kernel": "rbf"}, "free_bias=True cannot be combined with 'kernel'"),
+    ("two", {"free_bias": True, "bias": 2.0}, "free_bias=True cannot be combined with bias=2"),
+    ("two", {"free_bias": True, "l1": 1.0}, "free_bias=True cannot be combined with 'l1'"),
+    ("two", {"free_bias": True, "dual": "dual.npy"}, "free_bias=True cannot be combined with 'dual'"),
+    ("numbers", {"free_bias": True, "loss": "squared"}, "free_bias=True cannot be combined with the loss"),
 ]
 
 GRID: dict[str, Any] = {"kernel": "rbf", "gamma": (0.1,), "landmarks": (10,), "folds": 3}

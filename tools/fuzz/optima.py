@@ -33,6 +33,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.problems import is_least_squares
 from streamsvm.losses import LOSSES, threshold
 from streamsvm.solvers import SOLVERS, losses_of
+from streamsvm.solvers.free_bias import FreeBias
 from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.one_class import FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
@@ -107,6 +108,12 @@ def of_two_classes_by_nu() -> list[Pair]:
 def of_ball() -> list[Pair]:
     able = [name for name, solver in made() if L1Ball(1.0).adapt(solver) is not None]
     return [(name, loss) for name in able for loss in LOSSES if is_least_squares(LOSSES[loss]())]
+
+
+def of_free_bias() -> list[Pair]:
+    """Solvers of linear problems with a free bias."""
+    able = {name for name, solver in made() if FreeBias(2).adapt(solver) is not None}
+    return [pair for pair in pairs(False, False) if pair[0] in able]
 
 
 def of_elastic_net(numeric: bool) -> list[Pair]:
@@ -211,11 +218,14 @@ TASKS = {
     "elastic net of numbers": Task(
         partial(of_elastic_net, True), peers.draw_sparing_numbers, with_l1, peers.elastic_net
     ),
+    "classes, free bias": Task(
+        of_free_bias, peers.draw_two_classes, settings(plain, {"free_bias": True}), peers.free_classes
+    ),
     "l1 ball": Task(of_ball, peers.draw_ball, in_ball, lambda given, _: peers.ball(given)),
 }  # fmt: skip
 FORMS: dict[type, str] = {
     OneAgainstRest: "rests", OneVsOne: "pairs", Multinomial: "all classes", Softmax: "softmax", Regression: "numbers", OneClass: "one class",
-    Regularizer: "classes", ElasticNet: "elastic net", L1Ball: "l1 ball", FreeOffset: "one class, nu",
+    Regularizer: "classes", ElasticNet: "elastic net", L1Ball: "l1 ball", FreeBias: "classes, free bias", FreeOffset: "one class, nu",
     NuMargin: "classes, nu",
 }  # fmt: skip
 """The kinds of problems and the regularizers, and a task that has it."""

@@ -345,6 +345,20 @@ def linear_classes(given: Drawn, loss: str) -> list[float]:
     return [by_liblinear(given, Z, norm, loss)]
 
 
+def free_classes(given: Drawn, loss: str) -> list[float]:
+    """Two classes, a constant that is free."""
+    given = given.seen
+    Z, norm = features(given, kernel=False)
+    norm[-1] = 0.0
+    if loss != "logistic":
+        return [least(margin_lines(Z, given.y, given.C * given.s, loss), norm)]
+    from sklearn.linear_model import LogisticRegression
+
+    machine = LogisticRegression(solver="newton-cholesky", C=given.C, tol=1e-10, max_iter=10_000)
+    machine.fit(given.X, given.y, sample_weight=given.s)
+    return [primal(given, Z, norm, np.append(machine.coef_[0], machine.intercept_), loss)]
+
+
 def by_liblinear(given: Drawn, Z: Any, norm: Any, loss: str) -> float:
     """LIBLINEAR for the hinges, scikit-learn's newton-cholesky for the logistic loss, else ``least``."""
     if loss in ("hinge", "squared_hinge"):

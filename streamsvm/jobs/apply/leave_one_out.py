@@ -142,6 +142,7 @@ def find_problems(model: Model, data: tuple[str, ...]) -> TrainedProblems:
         "one class": bool(job.one_class),
         "nu": job.nu is not None,
         "l1": job.l1 is not None or job.l1_ball is not None,
+        "free_bias": bool(job.free_bias),
         "pairs of classes": model.pairs,
         "multi_class crammer_singer": job.multi_class == "crammer_singer",
         "rows that were held out": isinstance(settings.get("validation"), float),

@@ -102,6 +102,7 @@ def check_enclosure(job: FitJob, store: Store, solver: AnySolver, problem: Probl
         "kernel features of a store": store.facts.get("map") is not None,
         "--one-class": problem.kind.one_class,
         "--nu": not problem.regularizer.has_scale,
+        "--free-bias": bool(job.free_bias),
         "--l1 and --l1-ball": not problem.regularizer.is_squared_norm,
         f"--multi-class {job.multi_class}": problem.kind.classes > 0,
     }

@@ -102,6 +102,7 @@ ONE_CLASS_REFUSES = {
     "class_weight": "there is only one class; use weights of rows instead",
     "l1_ball": "it is for least squares",
     "l1": "it selects columns that separate classes or predict numbers",
+    "free_bias": "--nu has an offset that is free",
 }
 """Options that one-class fits do not support, with the reason."""
 
@@ -112,6 +113,7 @@ NU_REFUSES = {
     "dual": "the dual bound of a nu-SVM fit is computed from the model alone",
     "l1_ball": "it is for least squares",
     "l1": "the elastic net needs a C",
+    "free_bias": "it needs a C",
 }
 """Options that nu-SVM fits do not support, with the reason."""
 
@@ -120,6 +122,7 @@ CURVES_REFUSE = {
     "landmark_file": "curves are functions of single columns, kernel features of whole rows",
     "max_support": "there are no support vectors",
     "l1": "it selects weights of columns, not values at knots",
+    "free_bias": "it is for functions that are linear in the columns",
     "l1_ball": "it selects weights of columns, not values at knots",
     "nu": "nu-SVM fits are linear in the columns",
     "one_class": "one-class fits are linear in the columns",

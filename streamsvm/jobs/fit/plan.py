@@ -48,6 +48,7 @@ from streamsvm.jobs.fit.problems import (
     choose_target_center,
     describe_task,
     effective_nu,
+    measure_rows,
     restore_column_offsets,
     start_from_model,
 )
@@ -353,6 +354,8 @@ def plan_with(job: FitJob, store: Store, *, exact: bool = False) -> Plan:
         problems = start_from_model(load(Path(path)), path, solver, store, features, problems, names)
     if effective_nu(job) is not None and job.one_class and kernel is None and request is None:
         problems = [restore_column_offsets(problem, features, store) for problem in problems]
+    if job.free_bias:
+        problems = [measure_rows(problem, features, store) for problem in problems]
     if kernel is not None:
         features = scale_for_kernel(kernel, features, store)
         reach = typical_reach(features, store)

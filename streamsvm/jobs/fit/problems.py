@@ -17,6 +17,9 @@ with the same nu.
 minimized over ||w||_1 <= t (``solvers.l1_ball``). Both are for stored columns only, as sparse weights of kernel
 features have no meaning.
 
+**A free bias**: the weight of the constant feature is not regularized (``solvers.free_bias``). For stored columns only, whose
+ranges bound it.
+
 **A warm start** takes the linear function of a model, expressed in the weights that the solver sees. The columns and
 classes of the model must be those of the fit. Scaling, C and loss may differ, because a function that is linear in the
 columns is linear in any scaling of them; the first pass evaluates it.
@@ -42,6 +45,7 @@ from streamsvm.losses import LOSSES, Logistic, threshold
 from streamsvm.model.measures import PredictionTask
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
+from streamsvm.solvers.free_bias import SLACK, FreeBias
 from streamsvm.solvers.nu import MARGIN, NuMargin
 from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, relative_spread
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
@@ -70,6 +74,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     _check_l1_ball(job, loss)
     _check_l1(job)
     _check_softmax(job, loss)
+    _check_free_bias(job, loss)
     positives, names = _choose_positives(job, layout)
     costs, together = resolve_costs(job, layout.rows), job.multi_class == CRAMMER_SINGER or _uses_softmax(job, layout)
     if job.multi_class == OVO and len(layout.classes) > BINARY:
@@ -89,7 +94,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
             _resolve_class_weights(job, layout, p),
             tolerance=job.tolerance,
             nonzeros=nonzeros,
-            regularizer=_choose_regularizer(job),
+            regularizer=_choose_regularizer(job, layout),
         )
         for C in costs
         for p in (positives[:1] if together else positives)
@@ -127,8 +132,10 @@ def _check_softmax(job: FitJob, loss: Loss) -> None:
         raise UsageError(f"--l1 cannot be combined with --multi-class {SOFTMAX}", hint=hint)
 
 
-def _choose_regularizer(job: FitJob) -> Regularizer:
+def _choose_regularizer(job: FitJob, layout: Layout) -> Regularizer:
     """Return the regularizer of a classification or regression problem."""
+    if job.free_bias:
+        return FreeBias(layout.columns + 1)
     if job.l1 is not None:
         return ElasticNet(job.l1)
     if job.l1_ball is not None:
@@ -157,7 +164,7 @@ def _build_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative
         weights,
         tolerance=job.tolerance,
         nonzeros=nonzeros,
-        regularizer=_choose_regularizer(job),
+        regularizer=_choose_regularizer(job, layout),
     )
 
 
@@ -291,6 +298,39 @@ def _check_l1(job: FitJob) -> None:
             "--dual cannot be combined with --l1, whose dual bound is recomputed from the model",
             hint="leave out --dual",
         )
+
+
+def _check_free_bias(job: FitJob, loss: Loss) -> None:
+    """Raise UsageError for options that cannot be combined with --free-bias."""
+    if not job.free_bias:
+        return
+    reasons = {
+        "--kernel, with or without landmarks": job.kernel != "linear" or wants_landmarks(job),
+        f"the loss '{job.loss}', of numbers to predict": loss.numeric(),
+        "--l1": job.l1 is not None,
+        "--l1-ball": job.l1_ball is not None,
+        f"--bias {job.bias:g}": job.bias != 1.0,
+        "--dual": bool(job.dual),
+    }
+    for what, is_so in reasons.items():
+        if is_so:
+            raise UsageError(f"--free-bias cannot be combined with {what}", hint="leave one of them out")
+
+
+def measure_rows(problem: Problem, features: Raw | Standardized, store: Store) -> Problem:
+    """Return a problem with a free bias, with the center and the reach of the rows that its bounds need."""
+    regularizer = problem.regularizer
+    assert isinstance(regularizer, FreeBias)  # the caller checks ``free_bias``
+    statistics = store.statistics()
+    low, high = statistics.minimum.astype(np.float64), statistics.maximum.astype(np.float64)
+    if not store.layout.dense:  # entries that are not stored are 0
+        low, high = np.minimum(low, 0.0), np.maximum(high, 0.0)
+    if isinstance(features, Standardized):
+        low, high = ((end - features.shift.astype(np.float64)) * features.scale for end in (low, high))
+    center = 0.5 * (low + high)
+    half = 0.5 * np.abs(high - low) + SLACK * np.maximum(np.abs(low), np.abs(high))
+    reach = (1.0 + SLACK) * float(np.linalg.norm(half))
+    return replace(problem, regularizer=replace(regularizer, center=center, reach=reach))
 
 
 def resolve_costs(job: FitJob, rows: int) -> list[float]:

@@ -102,6 +102,7 @@ def check_regret(job: TuneJob, problem: Problem) -> None:
         "a kernel or landmarks": job.kernel != "linear" or bool(job.landmarks),
         "a loss with a kink (squared_hinge and huber have none)": not has_enclosure(problem.loss),
         "numbers to predict": problem.loss.numeric(),
+        "--free-bias": bool(job.free_bias),
         "--l1 and --l1-ball": not problem.regularizer.is_squared_norm,
         f"--multi-class {job.multi_class}": problem.kind.classes > 0,
         f"more than {MOST_COLUMNS} columns": problem.columns > MOST_COLUMNS,

@@ -32,7 +32,7 @@ MAY_DIFFER_ON_RESUME = (
 )
 """Settings that do not affect the results, and may change when a search is resumed. Stores are compared by digest."""
 KEYED_IF_GIVEN = (
-    "standardize_all", "multi_class", "l1_ball", "l1", "one_class", "nu", "score", "search", "points", "refine", "regret",
+    "standardize_all", "multi_class", "l1_ball", "l1", "free_bias", "one_class", "nu", "score", "search", "points", "refine", "regret",
 )  # fmt: skip
 """Settings that are part of the digest of a search only if they were given."""
 
