@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streamsvm.sklearn import StreamSVC
+from streamsvm.sklearn.base import LossName
 
 
 def objective(rows: Any, y: Any, W: Any, C: float, loss: str) -> tuple[float, Any, Any]:
@@ -59,7 +60,7 @@ def optimum(X: Any, y: Any, C: float, loss: str) -> float:
     return value
 
 
-def draw(seed: int) -> tuple[Any, Any, float, str, dict[str, Any]]:
+def draw(seed: int) -> tuple[Any, Any, float, LossName, dict[str, Any]]:
     """Return rows, codes, C, the loss and further parameters: columns off center, a class of few rows."""
     draws = np.random.default_rng(seed)
     n, columns, classes = int(draws.integers(60, 250)), int(draws.integers(2, 6)), 2 if seed % 3 else 4
@@ -70,7 +71,7 @@ def draw(seed: int) -> tuple[Any, Any, float, str, dict[str, Any]]:
     y = scores.argmax(axis=1)
     for k in range(classes):
         y[3 * k : 3 * k + 3] = k
-    loss = "logistic" if classes > 2 or seed % 2 else "squared_hinge"
+    loss: LossName = "logistic" if classes > 2 or seed % 2 else "squared_hinge"
     return X, y, 10.0 ** float(draws.integers(-3, 2)), loss, {"multi_class": "softmax"} if classes > 2 else {}
 
 
