@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import Bounds, Checked, Option, Quantity, option_group
@@ -539,3 +539,24 @@ class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, S
     dtype: Annotated[str, Dtype] = "float32"
     chunk_bytes: ChunkBytes = CHUNK_BYTES
     time_limit: TimeLimit = float("inf")
+
+
+class LossWeight(NamedTuple):
+    """The weight of the losses at a point of the search: either C or nu."""
+
+    C: float | None
+    """The factor of the sum of losses; None if nu is given."""
+    nu: float | None = None
+    """One-class: upper bound of the share of outliers; two classes: of rows on the wrong side of their margin. None if
+    C is given."""
+
+    @property
+    def value(self) -> float:
+        """C or nu, whichever is given."""
+        found = self.C if self.nu is None else self.nu
+        assert found is not None
+        return found
+
+    def with_value(self, value: float) -> LossWeight:
+        """Return the same parameter, C or nu, with another value."""
+        return LossWeight(value) if self.nu is None else LossWeight(None, value)

@@ -17,7 +17,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.errors import UsageError
-from streamsvm.jobs.tune.options import LossWeight
+from streamsvm.jobs.common_options import LossWeight
 from streamsvm.rows import Int32
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store.views import MemoryStore

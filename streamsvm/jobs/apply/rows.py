@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -26,7 +26,6 @@ from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.input_files import find_url, is_folder
-from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
 from streamsvm.objects import is_object
@@ -48,6 +47,9 @@ from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.types import Layout, Term, Visit
+
+if TYPE_CHECKING:
+    from streamsvm.jobs.apply.options import EvaluateJob, PredictJob
 
 DEPTH, REMOTE_DEPTH = 1, 4
 """Blocks read ahead, of a disk and of an object store. One is enough to hide the time of a disk; memory is better spent elsewhere."""

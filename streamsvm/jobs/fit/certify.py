@@ -557,9 +557,9 @@ def _updates(plan: Plan, training: Training) -> int:
     """Return the maximum number of updates of v: over all passes, or the terms of three sums if the dual variables are
     computed from weights.
     """
-    from streamsvm.solvers.lbfgs import LBFGS, sum_terms
+    if plan.solver_name == "lbfgs":
+        from streamsvm.solvers.lbfgs import sum_terms
 
-    if isinstance(plan.solver, LBFGS):
         return 3 * (sum_terms(plan.layout) + plan.problems[0].kind.classes)
     if plan.solver.has_dual_witness:
         of_curves = plan.features.rounding_count if isinstance(plan.features, Curves) else 0

@@ -132,8 +132,6 @@ from streamsvm.rows import Int64, copy_rows
 from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MAX_CACHED_BYTES
 from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
-from streamsvm.solvers.kernel.decomposition import Decomposition
-from streamsvm.solvers.kernel.small_problems import SmallProblem, is_small, small_problem_bytes, solve_small_problems
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Kind, Layout, Problem, Report, Status, Stop, Store, silent
@@ -450,17 +448,23 @@ def _is_small(job: FitJob, store: Store, plan: Plan) -> bool:
     """Return whether the problems of a fit in memory are solved without passes: those of an exact kernel, and small,
     if no option is about passes.
     """
-    if not isinstance(plan.solver, Decomposition) or job.solver != "auto" or job.options or job.max_support is not None:
+    if plan.solver_name != "decomposition" or job.solver != "auto" or job.options or job.max_support is not None:
         return False
     if job.needs_scores or not math.isinf(job.time_limit) or job.max_passes < MIN_PASSES or plan.enclosure is not None:
         return False
-    if not isinstance(store, MemoryStore) or not all(map(is_small, plan.problems)):
+    if not isinstance(store, MemoryStore):
+        return False
+    from streamsvm.solvers.kernel.small_problems import is_small, small_problem_bytes  # exact kernels only
+
+    if not all(map(is_small, plan.problems)):
         return False
     return plan.memory.total + small_problem_bytes(plan.problems) <= plan.memory.limit
 
 
 def _solve_small(context: FitContext) -> Training | None:
     """Return the training with all problems solved and certified; None if one of them needs the passes of the solver."""
+    from streamsvm.solvers.kernel.small_problems import SmallProblem, solve_small_problems  # exact kernels only
+
     plan, store = context.plan, context.store
     assert isinstance(store, MemoryStore)
     assert isinstance(plan.features, Raw | Standardized)
@@ -757,7 +761,7 @@ def tighten_tolerance(plan: Plan) -> Plan:
     if isinstance(plan.solver, Newton) and first.loss.smooth():
         is_cheap = len(plan.problems) * rows * weights * min(rows, weights) <= EXACT_WORK
         tolerance = EXACT_TOLERANCE if is_cheap else tolerance
-    elif not first.regularizer.has_scale or isinstance(plan.solver, Decomposition):
+    elif not first.regularizer.has_scale or plan.solver_name == "decomposition":
         is_cheap = len(plan.problems) * rows * rows * weights <= NEARLY_EXACT_WORK
         is_far = first.tolerance < FAR_TOLERANCE_RATIO * plan.tolerance
         tolerance = first.tolerance if is_far else (NEARLY_EXACT_TOLERANCE if is_cheap else tolerance)

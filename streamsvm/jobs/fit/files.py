@@ -12,8 +12,6 @@ from pathlib import Path
 from streamsvm.engine.checkpoint import CheckpointDirectory
 from streamsvm.engine.executor import Executor
 from streamsvm.errors import ConfigError, StreamSVMError, UsageError
-from streamsvm.jobs.apply.evaluate import evaluate
-from streamsvm.jobs.apply.options import EvaluateJob
 from streamsvm.jobs.default_decisions import describe_decisions
 from streamsvm.jobs.file_cache import (
     CachedRows,
@@ -64,6 +62,9 @@ def fit_cached(
     result = fit(of_store, report, executor, job_to_repeat)
     notices = [*cached.other_notices(), *result.notices]
     if cached.test_store is not None and not job.one_class:
+        from streamsvm.jobs.apply.evaluate import evaluate  # needed where rows are held out only
+        from streamsvm.jobs.apply.options import EvaluateJob
+
         model, data = str(_best_path(job, result)), (str(cached.test_store),)
         evaluation = EvaluateJob(model=model, data=data, memory=job.memory, threads=job.threads)
         evaluated = evaluate(evaluation, report)

@@ -343,10 +343,10 @@ def majority_class_notice(plan: Plan, training: Training) -> list[str]:
 
 def edge_of_C_notice(plan: Plan, training: Training) -> list[str]:
     """Return a notice if the C with the best score is the smallest or the largest of several."""
-    from streamsvm.jobs.tune.search import edge_notice, next_beyond  # needed for several C only
-
     if not training.validation_state or len(plan.costs) < 2:
         return []
+    from streamsvm.jobs.tune.search import edge_notice, next_beyond  # needed for several C only
+
     best, tried = find_best_C(plan, training), sorted(plan.costs)
     beyond = next_beyond(tried, best)
     return [] if beyond is None else [edge_notice("C", tried, best, beyond)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
@@ -18,6 +18,7 @@ from streamsvm.jobs.common_options import (
     SHARE,
     ClusterOptions,
     KernelOptions,
+    LossWeight,
     MaxPasses,
     ModelOptions,
     OneClassOptions,
@@ -42,27 +43,6 @@ from streamsvm.jobs.ingest.options import (
 
 GRID, RANDOM, HALVING = SEARCHES = ("grid", "random", "halving")
 """Ways to choose the points of a search (``tune.search``)."""
-
-
-class LossWeight(NamedTuple):
-    """The weight of the losses at a point of the search: either C or nu."""
-
-    C: float | None
-    """The factor of the sum of losses; None if nu is given."""
-    nu: float | None = None
-    """One-class: upper bound of the share of outliers; two classes: of rows on the wrong side of their margin. None if
-    C is given."""
-
-    @property
-    def value(self) -> float:
-        """C or nu, whichever is given."""
-        found = self.C if self.nu is None else self.nu
-        assert found is not None
-        return found
-
-    def with_value(self, value: float) -> LossWeight:
-        """Return the same parameter, C or nu, with another value."""
-        return LossWeight(value) if self.nu is None else LossWeight(None, value)
 
 
 @dataclass(frozen=True)

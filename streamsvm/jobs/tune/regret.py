@@ -23,10 +23,11 @@ from streamsvm.config.units import percent
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.jobs import folds as folding
+from streamsvm.jobs.common_options import LossWeight
 from streamsvm.jobs.fit.enclose import AllRows, Scaling
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.folds import Trial
-from streamsvm.jobs.tune.options import LossWeight, TuneJob
+from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
 from streamsvm.model.model import possible_classes, predict_codes
 from streamsvm.proofs.cost_range import SIZES, CostFit, CostRange

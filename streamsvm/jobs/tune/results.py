@@ -21,8 +21,9 @@ from streamsvm import durable
 from streamsvm.aliases import JsonObject
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import field_values, options_of
+from streamsvm.jobs.common_options import LossWeight
 from streamsvm.jobs.fit.options import FitFilesJob, FitJob
-from streamsvm.jobs.tune.options import LossWeight, TuneFilesJob, TuneJob
+from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, RMSE, Measure
 from streamsvm.rows import Float64
 

@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.jobs.common_options import COST, SHARE
-from streamsvm.jobs.tune.options import HALVING, RANDOM, LossWeight, TuneJob
+from streamsvm.jobs.common_options import COST, SHARE, LossWeight
+from streamsvm.jobs.tune.options import HALVING, RANDOM, TuneJob
 from streamsvm.jobs.tune.results import Score, axis_of, best_of
 from streamsvm.model.measures import Measure
 
