@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm.class_tags import saved_as
+from streamsvm.errors import DataError
 
 Float32: TypeAlias = NDArray[np.float32]
 Float64: TypeAlias = NDArray[np.float64]
@@ -162,6 +163,17 @@ class Labeled(NamedTuple):
 def row_count(X: Rows) -> int:
     """Return the number of rows."""
     return len(X.values) if isinstance(X, Dense) else len(X.indptr) - 1
+
+
+def check_columns(X: Rows, columns: int) -> None:
+    """Raise DataError E-SCHEMA if rows have more columns than the ``columns`` of a model, or dense rows fewer."""
+    width = X.values.shape[1] if isinstance(X, Dense) else int(X.indices.max(initial=-1)) + 1
+    if width > columns or (isinstance(X, Dense) and width != columns):
+        raise DataError(
+            f"rows have {width} columns, the model {columns}",
+            code="E-SCHEMA",
+            hint="apply the model to data with the columns it was trained on",
+        )
 
 
 def row_slice(X: Rows, start: int, stop: int) -> Rows:

@@ -46,7 +46,7 @@ from numpy.typing import NDArray
 from streamsvm.compute.blocks.curves import LEVELS, Basis, Curved, add_to_histograms, hat_rows, least_values
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count, row_slice
+from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Rows, check_columns, row_count, row_slice
 from streamsvm.types import FeaturePart, LinearSolution, Statistics
 
 D2, D1, NONE = SMOOTHING = ("d2", "d1", "none")
@@ -149,18 +149,9 @@ class Hats:
         """Write weights[k, :-1] . h(x) + weights[k, -1] to ``out`` (n, k) for stored rows ``X``. ``exact``
         (the same bits in any batch) has no effect, since each row is computed on its own.
         """
-        self._check(X)
+        check_columns(X, self.columns)
         for start, stop, rows in self.parts(X, 1.0):
             decision_values(rows, weights, out[start:stop])
-
-    def _check(self, X: Rows) -> None:
-        width = X.values.shape[1] if isinstance(X, Dense) else int(X.indices.max(initial=-1)) + 1
-        if width > self.columns or (isinstance(X, Dense) and width != self.columns):
-            raise DataError(
-                f"rows have {width} columns, the model {self.columns}",
-                code="E-SCHEMA",
-                hint="apply the model to data with the columns it was trained on",
-            )
 
     def split_weights(self, weights: Float64) -> tuple[Float64, dict[int, tuple[Float64, Float64]]]:
         """Return the weights of the stored columns (d,), 0 for those with a curve, and a dict from the number of each curved

@@ -19,7 +19,7 @@ from streamsvm.compute.threading import in_strips, threads
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.kernels import KERNELS
-from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice, with_entries
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, check_columns, row_count, row_slice, with_entries
 
 TILE_ROWS = 256
 TILE_POINTS = 2048
@@ -72,7 +72,7 @@ class Expansion:
         terms of a product in an order that depends on the position of the row in its block; in float32 this changes the
         seventh digit.
         """
-        self._check(X)
+        check_columns(X, self.columns)
         out[:] = weights[:, -1]
         kernel = KERNELS[self.kernel](**self.parameters)
         width = self._width
@@ -116,15 +116,6 @@ class Expansion:
         data = full.data.copy()
         scale_sparse(data, full.indices, self.shift, self.scale)
         return full._replace(data=data)
-
-    def _check(self, X: Rows) -> None:
-        width = X.values.shape[1] if isinstance(X, Dense) else int(X.indices.max(initial=-1)) + 1
-        if width > self.columns or (isinstance(X, Dense) and width != self.columns):
-            raise DataError(
-                f"rows have {width} columns, the model {self.columns}",
-                code="E-SCHEMA",
-                hint="apply the model to data with the columns it was trained on",
-            )
 
     def header(self) -> dict[str, Any]:
         """Return everything except the arrays, as plain JSON."""
