@@ -35,16 +35,23 @@ from streamsvm.proofs.enclosure import (
     Enclosure,
     EvaluatedPoint,
     Metric,
+    PointWithHessian,
     ball_of_gradient,
-    enclose_from_below,
-    enclose_from_both_sides,
+    enclose_between,
     invert,
 )
-from streamsvm.proofs.row_changes import LevelSizes, StepLevels
+from streamsvm.proofs.row_changes import ADD_MATRICES, LevelSizes, StepLevels
 from streamsvm.rows import Float64
+from streamsvm.types import Loss
 
 SIZES = LevelSizes(8, 0.03, 6.0)
 """Sizes of steps, in units of |w|_{H^-1}: that is how far the optimum moves when C is doubled, if the loss were a parabola."""
+
+
+def start_levels(first: PointWithHessian, loss: Loss) -> StepLevels:
+    """Return the state before the passes that add up matrices. The unit of its steps, |w|_{H^-1}, is known, so that no pass has to find it."""
+    unit = 0.0 if first.metric is None else first.metric.norm(first.point.weights)
+    return StepLevels(first, loss, SIZES, largest=unit, passes=ADD_MATRICES[0])
 
 
 class CostLevel(NamedTuple):
@@ -92,8 +99,7 @@ class CostFit:
             far = max(abs(1.0 - k) for k in ends) * (1.0 + 4 * UNIT) + 4 * UNIT
             if far * low.norm(point.weights) + rest >= level.reach * float(np.sqrt(min(1.0, least))) * (1.0 - 1e-9):
                 continue
-            high = invert(_with_factor(level.high, largest, 1.0))
-            slope = enclose_from_below(towards, low) if high is None else enclose_from_both_sides(towards, low, high)
+            slope = enclose_between(towards, low, invert(_with_factor(level.high, largest, 1.0)))
             return CostRange(point.weights, ends, balls, slope, low, rest)
         return CostRange(point.weights, ends, balls, None, None, 0.0)
 

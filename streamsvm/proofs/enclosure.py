@@ -209,12 +209,22 @@ def weighted_gram(X: Float64, c: Float64) -> Float64:
     return total
 
 
+def rounding_of_sums(tiles: int) -> float:
+    """Return a bound of the rounding of a sum of ``tiles`` products of tiles, relative to the sum of the sizes of its terms."""
+    return (TILE + tiles + TILE_SUMS) * UNIT
+
+
+def pad_gram(gram: Float64, tiles: int, sign: float) -> Float64:
+    """Return a sum of ``tiles`` products C x x' (p, p), less (sign -1) or more (sign 1) all that rounding can have done to it."""
+    padded, p = gram.copy(), len(gram)
+    padded[np.diag_indices(p)] += sign * rounding_of_sums(tiles) * p * np.maximum(np.diag(gram), 0.0)
+    return padded
+
+
 def hessian(gram: Float64, tiles: int, sign: float) -> Float64:
     """Return I + ``gram``, less (sign -1) or more (sign 1) all that rounding of a sum of ``tiles`` products can have done."""
-    H, p = gram.copy(), len(gram)
-    diagonal = np.diag_indices(p)
-    H[diagonal] += sign * (TILE + tiles + TILE_SUMS) * UNIT * p * np.maximum(np.diag(gram), 0.0)
-    H[diagonal] += 1.0 + sign * 4 * UNIT
+    H = pad_gram(gram, tiles, sign)
+    H[np.diag_indices(len(H))] += 1.0 + sign * 4 * UNIT
     return H
 
 
@@ -293,6 +303,11 @@ def _slack(center: Float64, columns: Float64, radius: float, lost: Float64) -> f
     return (float(np.linalg.norm(lost)) + use) * (1.0 + 1e-12)
 
 
+def enclose_between(point: EvaluatedPoint, low: Metric, high: Metric | None) -> Enclosure:
+    """Return the enclosure by H_lo, for which the lemma holds, and by H_hi of all rows where it can be inverted (else None)."""
+    return enclose_from_below(point, low) if high is None else enclose_from_both_sides(point, low, high)
+
+
 def enclose_from_both_sides(point: EvaluatedPoint, low: Metric, high: Metric) -> Enclosure:
     """Return the enclosure by H_lo, for which the lemma holds, and H_hi of all rows.
 
@@ -361,7 +376,7 @@ class PointWithHessian:
 
     @property
     def start(self) -> float:
-        """R'."""
+        """The length |g|_{H(w)^-1} + D of the step to the optimum, r' in the module."""
         assert self.metric is not None
         return size_of_gradient(self.metric, self.point)
 
@@ -376,9 +391,7 @@ class PointWithHessian:
 
 
 def start_first_pass(components: int) -> PassSums:
-    """Return empty sums: the Hessian (p, p); v, sum |a_i| |x_i|, and what rounding of the a_i, and of margins that are computed again, can do to v (3, p);
-    sum C_i b d_i^2 (1, 1).
-    """
+    """Return empty sums: the Hessian (p, p); those of ``add_pulls`` (3, p); D^2 (1, 1)."""
     p = components
     return PassSums([np.zeros((p, p)), np.zeros((3, p)), np.zeros((1, 1))])
 
@@ -388,20 +401,39 @@ def add_first_pass(sums: PassSums, rows: MarginRows, signs: Float64, loss: Loss)
     sums.tiles += 2 + -(-len(rows.m) // TILE)
     curvature, _ = secants(loss, rows.m, np.full(len(rows.m), 1e-300))
     sums.values[0] += weighted_gram(rows.X, rows.C * curvature)
+    add_pulls(sums.values[1], rows, signs, loss)
+    sums.values[2] += square_of_margin_errors(rows, loss)
+
+
+def add_pulls(sums: Float64, rows: MarginRows, signs: Float64, loss: Loss) -> None:
+    """Add rows with signs z_i (n,) to ``sums`` (3, p): v = sum a_i z_i x_i, sum |a_i| |x_i|, and what rounding of the a_i, and of margins that are
+    computed again, can do to v.
+    """
     (pulls, errors), most = pulls_of(rows, loss), 1.0 / loss.curvature(1.0)
     for start in range(0, len(rows.m), TILE):
         part = slice(start, start + TILE)
         size = np.abs(rows.X[part])
-        sums.values[1][0] += rows.X[part].T @ (signs[part] * pulls[part])
-        sums.values[1][1] += size.T @ np.abs(pulls[part])
-        sums.values[1][2] += size.T @ (errors[part] + 2.0 * most * rows.C[part] * rows.errors[part])
-    sums.values[2] += 4.0 * most * float(np.sum(rows.C * np.square(rows.errors)))
+        sums[0] += rows.X[part].T @ (signs[part] * pulls[part])
+        sums[1] += size.T @ np.abs(pulls[part])
+        sums[2] += size.T @ (errors[part] + 2.0 * most * rows.C[part] * rows.errors[part])
+
+
+def errors_of_pulls(sums: Float64, tiles: int) -> Float64:
+    """Return bounds (p,) of the errors of v in sums of ``add_pulls`` (3, p)."""
+    _, sizes, lost = sums
+    errors: Float64 = rounding_of_sums(tiles) * sizes + 1.01 * lost
+    return errors
+
+
+def square_of_margin_errors(rows: MarginRows, loss: Loss) -> float:
+    """Return what rows add to D^2, if their margins may be computed again."""
+    return 4.0 / loss.curvature(1.0) * float(np.sum(rows.C * np.square(rows.errors)))
 
 
 def close_first_pass(sums: PassSums, w: Float64) -> PointWithHessian:
     """Return the gradient at w (p,) and the Hessian there."""
-    v, sizes, lost = sums.values[1]
-    errors = (TILE + sums.tiles + TILE_SUMS) * UNIT * sizes + 1.01 * lost + 8 * UNIT * np.abs(w)
+    v = sums.values[1][0]
+    errors = errors_of_pulls(sums.values[1], sums.tiles) + 8 * UNIT * np.abs(w)
     margins = float(np.sqrt(sums.values[2][0, 0])) * (1.0 + 1e-9)
     point = EvaluatedPoint(w, w - v, errors * (1.0 + 1e-9), margins)
     return PointWithHessian(point, invert(hessian(sums.values[0], sums.tiles, -1.0)))
@@ -470,12 +502,7 @@ class TwoSidedPasses:
         point = self.first.point
         for metric, high, ratio in zip(self.metrics, self.highs, sums.values[0].tolist(), strict=True):
             if self.first.metric is not None and metric is not None and ratio < 1.0 - 1e-9:
-                above = invert(high)
-                return (
-                    enclose_from_below(point, metric)
-                    if above is None
-                    else enclose_from_both_sides(point, metric, above)
-                )
+                return enclose_between(point, metric, invert(high))
         return ball_of_gradient(point)
 
 

@@ -57,22 +57,24 @@ from streamsvm.compute.passes.enclosure import UNIT
 from streamsvm.errors import DataError
 from streamsvm.proofs.enclosure import (
     TILE,
-    TILE_SUMS,
     Enclosure,
     EvaluatedPoint,
     MarginRows,
     Metric,
     PassSums,
     PointWithHessian,
+    add_pulls,
     ball_of_gradient,
-    enclose_from_below,
-    enclose_from_both_sides,
+    enclose_between,
+    errors_of_pulls,
     invert,
     lengths_of,
+    pad_gram,
     pulls_of,
     secants,
     size_of_gradient,
     slopes_of,
+    square_of_margin_errors,
     weighted_gram,
 )
 from streamsvm.proofs.enclosure import hessian as add_identity
@@ -121,6 +123,11 @@ class StepLevels:
     """Those of a first H_lo for each level: q'_j is the larger of |x_j|_{H(w)^-1} and |x_j|_{H_lo^-1}, so that rows in rare columns get longer steps."""
     passes: int = 1
     """Passes that were closed."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the last pass was closed."""
+        return bool(self.reaches)
 
     @property
     def steps(self) -> Float64:
@@ -286,10 +293,7 @@ class ChangeableProblem:
             low = invert(level.low)
             if low is None or size_of_gradient(low, self.point) >= level.reach * (1.0 - 1e-9):
                 continue
-            high = invert(level.high)
-            return (
-                enclose_from_below(self.point, low) if high is None else enclose_from_both_sides(self.point, low, high)
-            )
+            return enclose_between(self.point, low, invert(level.high))
         return ball_of_gradient(self.point)
 
     def header(self) -> JsonObject:
@@ -355,19 +359,16 @@ class RowChange:
             for level in problem.levels
             if (guide := _invert_exactly(level.guide)) is not None and (low := _invert_exactly(level.low)) is not None
         ]
-        self.pulls, self.sizes, self.lost = np.zeros(p), np.zeros(p), np.zeros(p)
+        self.sums = np.zeros((3, p))
+        """Those of ``add_pulls``."""
         self.margins, self.tiles = 0.0, 2
 
     def add(self, rows: MarginRows, signs: Float64) -> None:
         """Count rows, with their margins at w, and with their signs z_i (n,)."""
         self.tiles += 2 + -(-len(rows.m) // TILE)
-        pulls, errors = pulls_of(rows, self.loss)
-        size, most = np.abs(rows.X), 1.0 / self.loss.curvature(1.0)
-        self.pulls += rows.X.T @ (signs * pulls)
-        self.sizes += size.T @ np.abs(pulls)
-        self.lost += size.T @ (errors + 2.0 * most * rows.C * rows.errors)
+        add_pulls(self.sums, rows, signs, self.loss)
         if self.are_added:
-            self.margins += 4.0 * most * float(np.sum(rows.C * np.square(rows.errors)))
+            self.margins += square_of_margin_errors(rows, self.loss)
         if self.metric is not None:
             lengths = self.metric.norms(rows.X)
             for one in self.levels:
@@ -375,8 +376,8 @@ class RowChange:
 
     def close(self) -> ChangeableProblem:
         """Return the changed problem."""
-        before, change = self.problem.point, -self.pulls if self.are_added else self.pulls
-        errors = (TILE + self.tiles + TILE_SUMS) * UNIT * self.sizes + 1.01 * self.lost
+        before, change = self.problem.point, -self.sums[0] if self.are_added else self.sums[0]
+        errors = errors_of_pulls(self.sums, self.tiles)
         errors += before.errors + 4 * UNIT * (np.abs(before.gradient) + np.abs(change))
         point = before._replace(
             gradient=before.gradient + change,
@@ -421,7 +422,7 @@ class _LevelSums:
     def close(self, tiles: int) -> Level | None:
         """Return the level of the changed problem; None if it is of no use."""
         level, p = self.level, len(self.least)
-        least, largest = _pad(self.least, tiles, -1.0), _pad(self.largest, tiles, 1.0)
+        least, largest = pad_gram(self.least, tiles, -1.0), pad_gram(self.largest, tiles, 1.0)
         share = 0.0 if self.are_added else _largest_share(self.low, largest)
         if share >= NEARLY_ALL:
             return None
@@ -454,14 +455,6 @@ def bounds_of_counted(rows: MarginRows, steps: Float64, loss: Loss) -> tuple[Flo
         shorter, _ = secants(loss, rows.m, steps * (1.0 - STEP_CHANGE))
         largest = np.minimum(largest, shorter * (1.0 + 1e-9) + moved)
     return rows.C * largest * (1.0 + 1e-9), rows.C * np.clip(ends.max(axis=0) - pad, 0.0, most) * (1.0 - 1e-9)
-
-
-def _pad(gram: Float64, tiles: int, sign: float) -> Float64:
-    """Return a sum of ``tiles`` products, less (sign -1) or more (sign 1) all that rounding can have done."""
-    padded = gram.copy()
-    p = len(gram)
-    padded[np.diag_indices(p)] += sign * (TILE + tiles + TILE_SUMS) * UNIT * p * np.maximum(np.diag(gram), 0.0)
-    return padded
 
 
 def _largest_share(metric: Metric, part: Float64) -> float:

@@ -61,8 +61,8 @@ def test_range_without_the_move_of_the_weights_is_found_by_the_audit(monkeypatch
     def narrow(point: Any, low: Any, high: Any) -> Any:
         return enclose(point, low, high)._replace(radius=0.0)
 
-    enclose = cost_range.enclose_from_both_sides
-    monkeypatch.setattr(cost_range, "enclose_from_both_sides", narrow)
+    enclose = cost_range.enclose_between
+    monkeypatch.setattr(cost_range, "enclose_between", narrow)
     assert any(audits.audit_costs(seed, collections.Counter()) for seed in range(20))
 
 

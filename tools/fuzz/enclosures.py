@@ -20,6 +20,7 @@ import collections
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -250,22 +251,19 @@ def audit(seed: int, counts: Any) -> list[str]:
     return found
 
 
-def add_up_levels(one: Drawn, w: Any, sizes: Any, *, of_costs: bool = False) -> tuple[Any, Any]:
-    """The bounds of the Hessian for steps of several sizes at w, and the rows there."""
+def add_up_levels(one: Drawn, w: Any, start: Callable[..., Any]) -> tuple[Any, Any]:
+    """The bounds of the Hessian for steps of several sizes at w, and the rows there. ``start(first, loss)``: the state before their passes."""
     _, rows = evaluate(one, w)
     first = enclosure.close_first_pass(add_up(one, rows, lambda: enclosure.start_first_pass(len(w)), _add_first), w)
-    state = row_changes.StepLevels(first, one.record, sizes)
-    if of_costs:  # their unit is known
-        unit = 0.0 if first.metric is None else first.metric.norm(w)
-        state = row_changes.StepLevels(first, one.record, sizes, largest=unit, passes=2)
-    for _ in range(3 if of_costs else 4):
+    state = start(first, one.record)
+    while not state.is_complete:
         state = state.close(add_up(one, rows, state.empty, lambda _, *given, now=state: now.add(*given[:2])))
     return state, rows
 
 
 def left_out(one: Drawn, w: Any, chosen: Any) -> tuple[Any, Any, Any]:
     """The bounds of the package for the margins of some rows at the optima without them, and whether they are more than balls."""
-    state, rows = add_up_levels(one, w, row_changes.ONE_ROW)
+    state, rows = add_up_levels(one, w, partial(row_changes.StepLevels, sizes=row_changes.ONE_ROW))
     some, signs = enclosure.MarginRows(*(a[chosen] for a in rows)), np.ones(len(one.y)) if one.numeric else one.y
     return state.bounds_without_row(some, signs[chosen])
 
@@ -329,7 +327,8 @@ def audit_changes(seed: int, counts: Any) -> list[str]:
     for number, w in enumerate(
         [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
     ):
-        problem = add_up_levels(changed(whole, old), w, row_changes.MANY_ROWS)[0].keep(1.0, {}, weighted=False)
+        start = partial(row_changes.StepLevels, sizes=row_changes.MANY_ROWS)
+        problem = add_up_levels(changed(whole, old), w, start)[0].keep(1.0, {}, weighted=False)
         for step, ((rows, are_added), (optimum, off)) in enumerate(zip(changes, optima, strict=True)):
             change, some = row_changes.RowChange(problem, whole.record, are_added=are_added), changed(whole, rows)
             change.add(evaluate(some, w)[1], np.ones(len(rows)) if whole.numeric else some.y)
@@ -362,7 +361,7 @@ def audit_costs(seed: int, counts: Any) -> list[str]:
     for number, w in enumerate(
         [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
     ):
-        state, _ = add_up_levels(one, w, cost_range.SIZES, of_costs=True)
+        state, _ = add_up_levels(one, w, cost_range.start_levels)
         fit = cost_range.CostFit.of(state)
         for ends, k, (optimum, off) in zip(ranges, inside, optima, strict=True):
             box, true = fit.enclose(*ends), Z.astype(L) @ optimum

@@ -174,15 +174,13 @@ def leave_one_out_term(model: Model, threads: int) -> Term:
 
 def bound_leave_one_out(trained: TrainedProblems, threshold: float) -> LeaveOneOutFigures:
     """Return the figures of all rows. ``threshold``: of two classes, that of the model. Raises what reading the store raises."""
-    from streamsvm.jobs.fit.enclose import PASSES_OF_LEVELS, AllRows, Scaling
+    from streamsvm.jobs.fit.enclose import AllRows, Scaling
 
     problems = trained.problems
     rows = AllRows(trained.store, Scaling.of(trained.features, problems[0]), problems, trained.weights)
-    states = [
-        StepLevels(first, problem.loss, ONE_ROW) for first, problem in zip(rows.approach(), problems, strict=True)
-    ]
-    for _ in range(PASSES_OF_LEVELS):
-        states = [state.close(one) for state, one in zip(states, rows.pass_for_states(states), strict=True)]
+    states = rows.complete_levels(
+        [StepLevels(first, problem.loss, ONE_ROW) for first, problem in zip(rows.approach(), problems, strict=True)]
+    )
     add = partial(_count_block, rows, states, threshold)
     counts = sum_groups(rows.rows(), Summation(LeaveOneOutCounts, add, LeaveOneOutCounts.merge))
     return counts.result(numeric=problems[0].loss.numeric())

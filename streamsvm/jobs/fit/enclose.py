@@ -63,8 +63,6 @@ MOST_ATTEMPTS = 3
 """Attempts to enclose the optimum by all rows: the second and third after a Newton step, if w was too far from the optimum."""
 MOST_STEPS, NEAR = 5, 1e-7
 """Newton steps to the optimum, at most, and the length of the gradient in the metric of the Hessian that ends them."""
-PASSES_OF_LEVELS = 4
-"""Passes that ``StepLevels`` needs after the first."""
 MOST_UPDATE_BYTES = 64 << 20
 """Bytes, at most, of what a problem keeps for changes of rows."""
 TILE_BYTES = 16 << 20
@@ -293,11 +291,9 @@ def add_up_levels(
 ) -> tuple[ChangeableProblem, ...]:
     """Return what removing and adding rows needs, of each problem. ``weights``: of each problem (p,)."""
     rows = AllRows(store, scaling, problems, weights)
-    states = [
-        StepLevels(first, problem.loss, MANY_ROWS) for first, problem in zip(rows.approach(), problems, strict=True)
-    ]
-    for _ in range(PASSES_OF_LEVELS):
-        states = [state.close(one) for state, one in zip(states, rows.pass_for_states(states), strict=True)]
+    states = rows.complete_levels(
+        [StepLevels(first, problem.loss, MANY_ROWS) for first, problem in zip(rows.approach(), problems, strict=True)]
+    )
     classes, weighted = store.layout.classes, store.layout.weighted
     return tuple(
         state.keep(
@@ -347,6 +343,12 @@ class AllRows:
                 break
             firsts, is_nearer = self.step(firsts)
         return firsts
+
+    def complete_levels(self, states: list[StepLevels]) -> list[StepLevels]:
+        """Return the states of all problems after their last pass; they have closed the same passes before."""
+        while not all(state.is_complete for state in states):
+            states = [state.close(one) for state, one in zip(states, self.pass_for_states(states), strict=True)]
+        return states
 
     def pass_for_states(self, states: Sequence[TwoSidedPasses | StepLevels]) -> list[PassSums]:
         """Return the sums of the pass that comes next in the states of all problems."""

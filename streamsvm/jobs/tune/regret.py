@@ -30,9 +30,8 @@ from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
 from streamsvm.model.model import possible_classes, predict_codes
-from streamsvm.proofs.cost_range import SIZES, CostFit, CostRange
+from streamsvm.proofs.cost_range import SIZES, CostFit, CostRange, start_levels
 from streamsvm.proofs.enclosure import has_enclosure, work_bytes
-from streamsvm.proofs.row_changes import StepLevels
 from streamsvm.rows import Float64, Int32, row_count
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.types import Problem, Store, Term
@@ -45,8 +44,6 @@ LEAST_RATIO = 1.0005
 """Two values of C with a smaller ratio have no fit between them."""
 MOST_COLUMNS = 400
 """Columns, at most: two matrices of them are kept for each level, fold and C."""
-PASSES_OF_LEVELS = 3
-"""Passes that ``StepLevels`` needs if the unit of its steps is known."""
 
 
 class ErrorBounds(NamedTuple):
@@ -188,12 +185,9 @@ class RegretSearch:
         problems = [problem for trial in trials for problem in trial.problems]
         weights = [w for one in solved for w in one.weights]
         rows = AllRows(self.store, self._scaling(), problems, weights)
-        states = []
-        for first, problem in zip(rows.approach(), problems, strict=True):
-            unit = 0.0 if first.metric is None else first.metric.norm(first.point.weights)
-            states.append(StepLevels(first, problem.loss, SIZES, largest=unit, passes=2))
-        for _ in range(PASSES_OF_LEVELS):
-            states = [state.close(one) for state, one in zip(states, rows.pass_for_states(states), strict=True)]
+        states = rows.complete_levels(
+            [start_levels(first, problem.loss) for first, problem in zip(rows.approach(), problems, strict=True)]
+        )
         kept, each = [CostFit.of(state) for state in states], len(self.plan.problems)
         by_trial = [kept[k : k + each] for k in range(0, len(kept), each)]
         count = len(values)
