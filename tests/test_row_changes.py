@@ -73,6 +73,18 @@ def test_rows_that_stay_in_the_matrices_are_found_by_the_audit(monkeypatch: pyte
     assert any(audits.audit_changes(seed, collections.Counter()) for seed in range(2, 8))
 
 
+def test_audited_removals_of_most_rows_refute_nothing() -> None:
+    counts: Any = collections.Counter()
+    assert [line for seed in range(12) for line in audits.audit_most_rows_removed(seed, counts)] == []
+    assert counts["rows changed: built"] > 20
+
+
+@pytest.mark.parametrize("fault", audits.CHANGE_FAULTS)
+def test_planted_fault_of_changes_is_found_by_the_audit(fault: str) -> None:
+    with audits.planted(audits.CHANGE_FAULTS[fault], row_changes):
+        assert any(audits.audit_most_rows_removed(seed, collections.Counter()) for seed in range(40))
+
+
 def test_rows_come_and_go_with_their_classes_and_weights(tmp_path: Path) -> None:
     X, _ = drawn_rows(600)
     r = np.random.default_rng(2)

@@ -9,8 +9,9 @@ the other, and the optimum without each is compared with what was said of it. So
 removed again; the optimum after each of these changes is compared. So are the optima for other C.
 
 An interval that does not contain what it should, and a label called proved that is not the optimum's, is a finding; exit code 1 if there is one.
---faults plants five faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
-bounds of secants exchanged, the check of the steps left out, derivatives in the place of secants, rounding of margins and sums left out.
+--faults plants seven faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
+bounds of secants exchanged, the check of the steps left out, derivatives in the place of secants, rounding of margins and sums left out, removed
+rows left in the matrices, no allowance for the share of the Hessian that goes with removed rows.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from __future__ import annotations
 import argparse
 import collections
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -309,7 +310,7 @@ def changed(one: Drawn, chosen: Any) -> Drawn:
 
 def audit_changes(seed: int, counts: Any) -> list[str]:
     """Findings of one problem of which rows are removed, to which rows are added, and from which some of these are removed again."""
-    whole, found, r = draw(seed), [], np.random.default_rng(seed)
+    whole, r = draw(seed), np.random.default_rng(seed)
     n = len(whole.y)
     if n < LEAST_ROWS:
         return []
@@ -318,18 +319,49 @@ def audit_changes(seed: int, counts: Any) -> list[str]:
     new, old = order[: max(1, int(share * n / 2))], order[max(1, int(share * n / 2)) :]
     gone = old[: max(1, int(share * len(old)))]
     stays = old[len(gone) :]
-    changes = ((gone, False), (new, True), (new[: len(new) // 2 + 1], False))
-    after = (stays, np.concatenate([stays, new]), np.concatenate([stays, new[len(new) // 2 + 1 :]]))
+    some, others = new[: len(new) // 2 + 1], new[len(new) // 2 + 1 :]
+    changes = [
+        (gone, False, stays),
+        (new, True, np.concatenate([stays, new])),
+        (some, False, np.concatenate([stays, others])),
+    ]
+    return compare_changes(f"seed {seed}", whole, old, changes, counts)
+
+
+def audit_most_rows_removed(seed: int, counts: Any) -> list[str]:
+    """Findings of one problem of which nearly all rows, and with them nearly all of the Hessian, are removed.
+
+    With one or two columns, no inequality of the proof is far from an equality, so that a wrong share T shows.
+    """
+    r = np.random.default_rng(seed)
+    n, d = int(r.integers(40, 200)), int(r.integers(1, 3))
+    X, loss = r.standard_normal((n, d)), str(r.choice(SMOOTH[:3]))
+    y = np.where(X[:, 0] + r.choice([0.3, 2.0]) * r.standard_normal(n) > 0, 1.0, -1.0)
+    C, mu = np.full(n, float(np.exp(r.uniform(-3, 3)))), float(np.exp(r.uniform(-3, 0)))
+    numbers = {"squared_hinge": (1.0,), "huber": (mu, 1.0), "logistic": (1.0,)}[loss]
+    whole = Drawn(X, y, C, loss, numbers, r.standard_normal((20, d)))
+    order, left = r.permutation(n), 1 + int(n * r.choice([0.02, 0.05, 0.1, 0.3]))
+    name, changes = f"seed {seed}, most rows removed,", [(order[left:], False, order[:left])]
+    return compare_changes(name, whole, order, changes, counts)
+
+
+def compare_changes(
+    name: str, whole: Drawn, old: Any, changes: Sequence[tuple[Any, bool, Any]], counts: Any
+) -> list[str]:
+    """Findings of changes of rows, one after the other. ``old``: the rows of the first problem; ``changes``: rows, whether they are added, and
+    the rows after the change.
+    """
+    found, r = [], np.random.default_rng(len(old))
     with np.errstate(all="ignore"):
         iterates, best, _ = solve(changed(whole, old))
-        optima = [solve(changed(whole, rows))[1:] for rows in after]
+        optima = [solve(changed(whole, after))[1:] for _, _, after in changes]
     Z = np.concatenate([whole.fresh, whole.X[:20]])
     for number, w in enumerate(
         [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
     ):
         start = partial(row_changes.StepLevels, sizes=row_changes.MANY_ROWS)
         problem = add_up_levels(changed(whole, old), w, start)[0].keep(1.0, {}, weighted=False)
-        for step, ((rows, are_added), (optimum, off)) in enumerate(zip(changes, optima, strict=True)):
+        for step, ((rows, are_added, _), (optimum, off)) in enumerate(zip(changes, optima, strict=True)):
             change, some = row_changes.RowChange(problem, whole.record, are_added=are_added), changed(whole, rows)
             change.add(evaluate(some, w)[1], np.ones(len(rows)) if whole.numeric else some.y)
             problem = change.close()
@@ -343,7 +375,7 @@ def audit_changes(seed: int, counts: Any) -> list[str]:
                 j = int(np.flatnonzero(bad)[0])
                 by = float(max(low[j] - true[j], true[j] - high[j]))
                 found.append(
-                    f"seed {seed} {whole.loss} point {number} change {step}: {int(bad.sum())} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
+                    f"{name} {whole.loss} point {number} change {step}: {int(bad.sum())} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
                 )
     return found
 
@@ -418,26 +450,34 @@ FAULTS: dict[str, dict[str, Any]] = {
 }
 
 
+CHANGE_FAULTS: dict[str, dict[str, Any]] = {
+    "removed rows stay in the matrices": {"bounds_of_counted": lambda rows, steps, loss: (np.zeros(len(steps)),) * 2},
+    "the share of the Hessian that goes is 0": {"_largest_share": lambda metric, part: 0.0},
+}
+"""Faults in ``row_changes``, which ``audit_most_rows_removed`` finds."""
+
+
 @contextmanager
-def planted(changes: dict[str, Callable[..., Any]]) -> Iterator[None]:
-    """The package with functions replaced."""
-    before = {name: getattr(enclosure, name) for name in changes}
+def planted(changes: dict[str, Callable[..., Any]], module: Any = enclosure) -> Iterator[None]:
+    """The package with functions of a module replaced."""
+    before = {name: getattr(module, name) for name in changes}
     for name, value in changes.items():
-        setattr(enclosure, name, value)
+        setattr(module, name, value)
     try:
         yield
     finally:
         for name, value in before.items():
-            setattr(enclosure, name, value)
+            setattr(module, name, value)
 
 
 def find_faults(seeds: range) -> list[str]:
     """The faults that no problem of these seeds shows."""
     missed = []
-    for name, changes in FAULTS.items():
-        with planted(changes):
-            if not any(audit(seed, collections.Counter()) for seed in seeds):
-                missed.append(name)
+    for faults, module, look in ((FAULTS, enclosure, audit), (CHANGE_FAULTS, row_changes, audit_most_rows_removed)):
+        for name, changes in faults.items():
+            with planted(changes, module):
+                if not any(look(seed, collections.Counter()) for seed in seeds):
+                    missed.append(name)
     return missed
 
 
@@ -450,13 +490,19 @@ def main() -> int:
     given = parser.parse_args()
     if given.faults:
         missed = find_faults(range(given.seed, given.seed + given.problems))
-        print("\n".join(f"not found: {name}" for name in missed) or f"all {len(FAULTS)} faults found")
+        print(
+            "\n".join(f"not found: {name}" for name in missed) or f"all {len(FAULTS) + len(CHANGE_FAULTS)} faults found"
+        )
         return bool(missed)
     counts: Any = collections.Counter()
     found = []
     for seed in range(given.seed, given.seed + given.problems):
         found += (
-            audit(seed, counts) + audit_left_out(seed, counts) + audit_changes(seed, counts) + audit_costs(seed, counts)
+            audit(seed, counts)
+            + audit_left_out(seed, counts)
+            + audit_changes(seed, counts)
+            + audit_most_rows_removed(seed, counts)
+            + audit_costs(seed, counts)
         )
     if given.counts:
         print("\n".join(f"{name} {count}" for name, count in sorted(counts.items())))
