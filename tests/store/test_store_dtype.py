@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import scipy.sparse
 from click.testing import CliRunner
 
 import streamsvm as sv
@@ -192,6 +193,25 @@ def test_store_dtype_int8_scales_columns_and_keeps_small_whole_numbers(tmp_path:
     )
     fitted = sv.fit(tmp_path / "all.zarr", tmp_path / "m.svm", standardize=True)
     assert fitted.certified
+
+
+def test_store_dtype_int8_of_sparse_rows_has_the_scale_of_dense_ones(tmp_path: Path) -> None:
+    """From a matrix and from svmlight, whose rows are stored as dense ones: half of the entries are not 0, or --layout says so."""
+    rows = np.where(RANDOM.random(X.shape) < 0.6, X * 100, 0)
+    rows[:, 0] = np.rint(rows[:, 0] / 10)
+    sv.ingest(rows, tmp_path / "dense.zarr", y=Y, store_dtype="int8")
+    sv.ingest(scipy.sparse.csr_matrix(rows), tmp_path / "matrix.zarr", y=Y, store_dtype="int8", layout="dense")
+    lines = [
+        f"{y} " + " ".join(f"{j + 1}:{row[j]!r}" for j in np.flatnonzero(row))
+        for row, y in zip(rows.tolist(), Y, strict=True)
+    ]
+    (tmp_path / "rows.svm").write_text("\n".join(lines) + "\n")
+    sv.ingest(tmp_path / "rows.svm", tmp_path / "lines.zarr", store_dtype="int8", features=COLUMNS)
+    dense = sv.open_store(tmp_path / "dense.zarr")
+    assert dense.facts["scale"][0] == 1
+    for name in ("matrix", "lines"):
+        assert sv.open_store(tmp_path / f"{name}.zarr").facts["scale"] == dense.facts["scale"]
+        assert (stored_rows(tmp_path / f"{name}.zarr") == stored_rows(tmp_path / "dense.zarr")).all()
 
 
 class Tensor:

@@ -61,7 +61,7 @@ class FileFacts(NamedTuple):
     rows: int
     """The number of rows."""
     largest: list[float]
-    """The largest magnitude of each column, if the scale of int8 is wanted and rows are dense; else empty."""
+    """The largest magnitude of each column, if the scale of int8 is wanted and can be found; else empty."""
     whole: list[bool]
     """Whether all numbers of a column are whole, likewise."""
     labels: tuple[str, ...]
@@ -118,11 +118,12 @@ class DistributedSource:
 
     @property
     def dtype(self) -> str:
-        """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
+        """'float16' or 'bfloat16' if the source has its numbers in that type and the steps keep it, else 'float32'."""
         return self._all_files.dtype
 
     def find_scale(self) -> Float32 | None:
-        """Let workers read all rows, and return the scale factor of each column for int8; None for sparse rows.
+        """Let workers read all rows, and return the scale factor of each column for int8; None for sparse rows whose
+        number of columns is unknown.
 
         ``batches`` then yields the rows that they have read. Raises what ``batches`` raises.
         """
@@ -177,8 +178,8 @@ def read_file(part: FilePart, work: IngestWork) -> FileFacts:
             kind = batch.labels.dtype.kind
             writer.append(batch.X, coder.codes(batch.labels), batch.weight)
             rows += len(batch.labels)
-            if work.finds_scale and isinstance(batch.X, Dense):
-                finder.add(batch.X.values)
+            if work.finds_scale and (isinstance(batch.X, Dense) or source.columns is not None):
+                finder.add(batch.X, source.columns)
         scale = {"largest": _as_list(finder.largest), "whole": _as_list(finder.whole)}
         facts = scale | {"file": asdict(source.sources[0]), "notices": dict(source.notices), "kind": kind, "rows": rows}
         classes = () if isinstance(coder, NumberCoder) else tuple(coder.classes)

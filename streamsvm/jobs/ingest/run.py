@@ -587,16 +587,18 @@ def _no_rows_error(job: IngestJob, first: object) -> DataError:
 
 
 def find_scale(source: Source) -> Float32 | None:
-    """Read all rows and return the scale factor of each column for int8, (columns,); None for sparse rows."""
+    """Read all rows and return the scale factor of each column for int8, (columns,); None for sparse rows whose number of
+    columns is unknown.
+    """
     if isinstance(source, DistributedSource):
         return source.find_scale()
     assert isinstance(source, BaseSource)
-    finder = ScaleFinder()
+    finder, columns = ScaleFinder(), source.columns
     with source.looking_ahead():
         for batch in source.batches():
-            if isinstance(batch.X, CSR):
+            if isinstance(batch.X, CSR) and columns is None:
                 return None
-            finder.add(batch.X.values)
+            finder.add(batch.X, columns)
     return finder.find()
 
 

@@ -22,7 +22,7 @@ from crc32c import crc32c
 from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.bfloat16 import BFLOAT16, round_to_bfloat16, widen_bfloat16
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Dense, Float32, row_count
+from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
 from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import DENSE_DTYPES, ChunkEntry
 from streamsvm.types import Chunk
@@ -77,6 +77,7 @@ class Encoding(NamedTuple):
             return round_to_bfloat16(values)
         if self.dtype == UINT8:
             return np.clip(np.rint(values), 0, 255).astype(np.uint8)
+        assert self.scale.shape == (values.shape[1],)
         from streamsvm.compute.blocks.column_scaling import to_int8
 
         stored = np.empty(values.shape, np.int8)
@@ -117,7 +118,7 @@ class Encoding(NamedTuple):
 
 
 LEAST_LARGEST = 1e-30
-"""The largest number of a column of zeros, so that its scale is positive."""
+"""The scale of a column of smaller numbers is that of a column with this largest number: 1 / scale would overflow float32."""
 
 
 class ScaleFinder:
@@ -129,16 +130,24 @@ class ScaleFinder:
         self.largest, self.whole = largest, whole
         """The largest magnitude of each column, and whether all its numbers are whole; None before the first rows."""
 
-    def add(self, values: Float32) -> None:
-        """Take rows (n, columns) into account."""
-        self.merge(ScaleFinder(np.abs(values).max(axis=0, initial=0), (values == np.rint(values)).all(axis=0)))
+    def add(self, X: Rows, columns: int | None) -> None:
+        """Take rows (n, columns) into account. ``columns``: their number, which CSR rows do not tell."""
+        if isinstance(X, Dense):
+            largest = np.abs(X.values).max(axis=0, initial=0)
+            whole = (X.values == np.rint(X.values)).all(axis=0)
+        else:
+            assert columns is not None
+            largest, whole = np.zeros(columns, np.float32), np.ones(columns, np.bool_)
+            np.maximum.at(largest, X.indices, np.abs(X.data))
+            whole[X.indices[X.data != np.rint(X.data)]] = False
+        self.merge(ScaleFinder(largest, whole))
 
     def merge(self, other: ScaleFinder) -> None:
         """Take the rows of another finder into account."""
-        if self.largest is None or self.whole is None or other.largest is None or other.whole is None:
-            self.largest, self.whole = (
-                (other.largest, other.whole) if self.largest is None else (self.largest, self.whole)
-            )
+        if other.largest is None or other.whole is None:
+            return
+        if self.largest is None or self.whole is None:
+            self.largest, self.whole = other.largest, other.whole
             return
         self.largest, self.whole = np.maximum(self.largest, other.largest), self.whole & other.whole
 

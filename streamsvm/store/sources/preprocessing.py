@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count
-from streamsvm.store.format.arrays import Encoding
+from streamsvm.store.format.arrays import FLOAT32, Encoding
 from streamsvm.store.sources.offsets import (
     Offsets,
     collect_first_rows,
@@ -177,7 +177,9 @@ class RowSteps(NamedTuple):
         return read + tuple(f"{read[j]} missing" for j in self.filling.indicators)
 
     def keep_dtype(self, dtype: str) -> bool:
-        """Return whether rows of float16 or bfloat16 numbers are such rows after the steps."""
+        """Return whether rows of numbers of a type (float32, float16, bfloat16) are such rows after the steps."""
+        if dtype == FLOAT32:
+            return True
         if self.offsets is not None and len(self.offsets.columns):
             return False
         if self.filling is None:

@@ -56,7 +56,7 @@ class Source(Protocol):
 
     @property
     def dtype(self) -> str:
-        """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
+        """'float16' or 'bfloat16' if the source has its numbers in that type and the steps keep it, else 'float32'."""
         ...
 
     def encoding(self) -> JsonObject:
@@ -111,7 +111,7 @@ class BaseSource(Source):
 
     @property
     def dtype(self) -> str:
-        """The smallest of 'float16', 'bfloat16' and 'float32' that holds every number of all rows, after the steps."""
+        """'float16' or 'bfloat16' if the source has its numbers in that type and the steps keep it, else 'float32'."""
         return self.dtype_read if self.steps is None or self.steps.keep_dtype(self.dtype_read) else FLOAT32
 
     def batches(self) -> Iterator[Batch]:
