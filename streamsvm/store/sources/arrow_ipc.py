@@ -62,6 +62,7 @@ class ArrowSource(TableSource):
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         contents, first = self._contents_of(path), 0
+        all_rows = sum(contents.rows)
         with _explain_errors(path), _open(path, columns if contents.is_compressed else None) as reader:
             names = set(columns)
             places = [k for k, name in enumerate(reader.schema.names) if name in names]
@@ -72,7 +73,7 @@ class ArrowSource(TableSource):
                     first += batch.num_rows
                 for part in slice_batch(batch, rows):
                     yield _as_readable(as_stored(part))
-                    file.read = int(file.size * file.position / contents.total_rows)
+                    file.read = int(file.size * file.position / all_rows)
 
     def _contents_of(self, path: Path) -> Contents:
         if path not in self._contents:
@@ -101,28 +102,24 @@ class Contents(NamedTuple):
         """Whether any buffer is compressed."""
         return self.bytes_to_read > 0
 
-    @property
-    def total_rows(self) -> int:
-        """The rows of all record batches."""
-        return sum(self.rows)
-
 
 def read_contents(path: Path) -> Contents:
     """Return the sizes of the record batches of a file, from the heads of its messages.
 
     Raises DataError E-TRUNCATED, E-PARSE for a file that ends too early or has a message that cannot be read.
     """
-    rows, largest, dictionaries = list[int](), 0, 0
+    rows, next_row, largest, dictionaries = list[int](), 1, 0, 0
     with _explain_errors(path), _map_file(path) as mapped:
         messages = _messages_of_file(mapped) if _is_file_format(mapped) else _messages_of_stream(path, mapped)
         while True:
-            with _explain_errors(path, f"record batch {len(rows) + 1}, rows from {sum(rows) + 1} on" if rows else ""):
+            with _explain_errors(path, f"record batch {len(rows) + 1}, rows from {next_row} on" if rows else ""):
                 message = next(messages, None)
                 if message is None:
                     return Contents(tuple(rows), largest + dictionaries)
                 if message.type == RECORD_BATCH:
                     count, nbytes = _batch_size(message)
                     rows.append(count)
+                    next_row += count
                     largest = max(largest, nbytes)
                 elif message.type == DICTIONARY:
                     dictionaries += _batch_size(message)[1]
