@@ -35,7 +35,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from streamsvm.errors import (
     DataError,
-    ExistsError,
     MissingError,
     SecurityError,
     StorageError,
@@ -87,13 +86,17 @@ def object_facts(url: str) -> ObjectFacts:
     return ObjectFacts(meta["size"], meta["e_tag"])
 
 
+def find_object(url: str) -> ObjectFacts | None:
+    """Return the size and the ETag of an object; None if there is none at the URL. Raises SecurityError, StorageError."""
+    try:
+        return object_facts(url)
+    except MissingError:
+        return None
+
+
 def is_object(url: str) -> bool:
     """Return whether there is an object at a URL. Raises SecurityError, StorageError."""
-    try:
-        object_facts(url)
-    except MissingError:
-        return False
-    return True
+    return find_object(url) is not None
 
 
 def read_object(url: str, limit: int, check: Callable[[int], None] | None = None) -> bytes:
@@ -191,8 +194,8 @@ def count_retries() -> int:
     return _retried
 
 
-def note_damage() -> None:
-    """Count a range that was asked for again because its bytes were damaged."""
+def note_retry() -> None:
+    """Count a request that is repeated."""
     global _retried  # noqa: PLW0603 (a counter of the process)
     with _lock:
         _retried += 1
@@ -241,7 +244,7 @@ def _repeat(
                     f"reading {url} failed after {TRIES} tries: {reason}",
                     hint="check the network and the state of the service, then run the same command again",
                 ) from None  # the text of the error can contain parts of the request
-            note_damage()
+            note_retry()
             time.sleep(random.uniform(0.0, min(MAX_PAUSE, FIRST_PAUSE * 2**fruitless)))
 
 
@@ -279,8 +282,6 @@ def _raise_lasting(url: str, error: Exception) -> None:
     if kind == "PreconditionError":
         hint = "run the job again; nothing else may write to a store that is in use"
         raise DataError(f"{url} was replaced while it was being read", code="E-CHANGED", hint=hint) from None
-    if kind == "AlreadyExistsError":
-        raise ExistsError(f"{url} exists already", hint="choose another name") from None
     status = _status_of(error)
     if kind in {"NotSupportedError", "InvalidPathError", "UnknownConfigurationKeyError", "ValueError"} or (
         status.startswith("4") and status not in BUSY

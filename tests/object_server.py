@@ -20,6 +20,10 @@ from socket import SO_LINGER, SOL_SOCKET
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
+import pytest
+
+from streamsvm import objects
+
 ACCESS_KEY, SECRET = "an-access-key", "the-secret-that-nobody-sees"
 BUSY = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
 LEAST_FAULTY = 200
@@ -128,10 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send_object(body, fault)
 
     def _send_object(self, body: bytes, fault: str) -> None:
-        status, head = (
-            200,
-            {"ETag": _tag(body), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"},
-        )
+        status = 200
+        head = {"ETag": _tag(body), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"}
         if wanted := self.headers.get("Range"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             start = int(first) if first else max(0, len(body) - int(last))
@@ -182,6 +184,19 @@ class _Handler(BaseHTTPRequestHandler):
 @lru_cache(maxsize=256)
 def _tag(body: bytes) -> str:
     return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+@contextmanager
+def serve_folder(folder: Path, prefix: str, patch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """Run a server with the files of a folder, which the environment names; requests are repeated without long pauses."""
+    patch.setattr(objects, "FIRST_PAUSE", 0.001)
+    patch.setattr(objects, "_in_flight", objects._InFlight())
+    objects._client.cache_clear()
+    with serve_objects() as server:
+        server.put_folder(folder, prefix)
+        for name, value in server.environment().items():
+            patch.setenv(name, value)
+        yield server
 
 
 @contextmanager

@@ -148,7 +148,7 @@ class Counter:
     def read(self) -> int:
         """Return the number."""
         self._file.seek(0)
-        text = self._file.read()
+        text = self._file.read(20)
         return int(text) if text.isdigit() else 0
 
     def write(self, nbytes: int) -> None:

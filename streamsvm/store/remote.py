@@ -11,16 +11,16 @@ range that arrives ``EQUAL_TRIES`` times with the same wrong checksum is damaged
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from crc32c import crc32c
 
 from streamsvm.errors import DataError, MissingError, UsageError
-from streamsvm.objects import note_damage, read_object, read_range
+from streamsvm.objects import note_retry, read_object, read_range
 from streamsvm.store.chunk_cache import LABEL_BYTES, ChunkCache
 from streamsvm.store.disk_reads import Segment, find_segments
 from streamsvm.store.format import compression, statistics
@@ -28,12 +28,14 @@ from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import INDPTR, MATRIX, Buffer
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.format.row_ids import FILE as IDS_FILE
+from streamsvm.store.format.row_ids import GROUP_ROWS, IdReader
 from streamsvm.store.reader import DiskStore, ItemRange
 from streamsvm.store.zarr import make_part, metadata_of
 
 DAMAGED_TRIES, EQUAL_TRIES = 8, 3
 LARGEST_IDS = 1 << 40
 """The largest file of row ids that is copied to this machine."""
+_Result = TypeVar("_Result")
 
 
 def open_remote(url: str, memory_limit: int | None = None, disk_cache: int = 0) -> RemoteStore:
@@ -69,7 +71,7 @@ def _read_manifest(url: str, memory_limit: int | None) -> tuple[Manifest, str]:
         except DataError:
             if not tries_left:
                 raise
-            note_damage()
+            note_retry()
     raise AssertionError("unreachable: the last try returns or raises")
 
 
@@ -90,22 +92,33 @@ class RemoteStore(DiskStore):
 
     def statistics(self) -> statistics.Statistics:
         """Return the column statistics over all rows. Raises DataError, StorageError."""
-        for tries_left in reversed(range(DAMAGED_TRIES)):
-            try:
-                return super().statistics()
-            except DataError:
-                if not tries_left:
-                    raise
-            self._cache.copy_file(
-                f"{self.name}/{statistics.FILE}", statistics.FILE, statistics.file_bytes(self.layout.columns)
-            )
-        raise AssertionError("unreachable: the last try returns or raises")
+        return self._read_copy(statistics.FILE, statistics.file_bytes(self.layout.columns), super().statistics)
 
     def folder_of_ids(self) -> Path:
-        """Copy the file of row ids to ``root``, unless it is there, and return this folder. Raises DataError, StorageError."""
-        if not (self.root / IDS_FILE).exists():
-            self._cache.copy_file(f"{self.name}/{IDS_FILE}", IDS_FILE, LARGEST_IDS)
+        """Copy the file of row ids to ``root``, unless it is there undamaged, and return this folder.
+
+        Raises DataError, StorageError.
+        """
+        self._read_copy(IDS_FILE, LARGEST_IDS, self._check_ids)
         return self.root
+
+    def _check_ids(self) -> None:
+        """Read all row ids, a group of rows at a time. Raises DataError."""
+        reader = IdReader(self.root)
+        for start in range(0, self.layout.rows, GROUP_ROWS):
+            reader.read(start, min(start + GROUP_ROWS, self.layout.rows))
+
+    def _read_copy(self, file: str, limit: int, read: Callable[[], _Result]) -> _Result:
+        """Return the result of ``read``, which reads a file in ``root``; copy the file from the store while that fails.
+
+        ``limit``: the most bytes of the file.
+        """
+        for _ in range(DAMAGED_TRIES - 1):
+            try:
+                return read()
+            except DataError:
+                self._cache.copy_file(f"{self.name}/{file}", file, limit)
+        return read()
 
     def faults(self) -> Iterator[DataError]:
         """Yield the faults of objects other than chunks, without raising them."""
@@ -153,7 +166,7 @@ class RemoteStore(DiskStore):
                 faults.append(error.message)
                 if len(faults) == DAMAGED_TRIES or faults.count(error.message) == EQUAL_TRIES:
                     raise
-                note_damage()
+                note_retry()
         if kept:
             self._cache.keep(name, chunk, view)
         return None

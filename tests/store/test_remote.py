@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from scipy import sparse
@@ -23,7 +24,7 @@ from streamsvm.jobs.fit.plan import make_plan
 from streamsvm.schedule.budget import MIB
 from streamsvm.store import open_store, read_chunk
 from streamsvm.store.chunk_cache import remove_stores
-from tests.object_server import ACCESS_KEY, SECRET, ObjectServer, serve_objects
+from tests.object_server import ACCESS_KEY, SECRET, ObjectServer, serve_folder
 
 FAULTS = {"busy": 0.03, "reset": 0.05, "cut": 0.06, "flip": 0.06}
 URL = "s3://bucket/rows.zarr"
@@ -47,13 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def server(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """A server with the stores, which the environment names, and an empty cache."""
     monkeypatch.setenv("STREAMSVM_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(objects, "_in_flight", objects._InFlight())
-    objects._client.cache_clear()
-    with serve_objects() as server:
-        server.put_folder(folder, "/bucket")
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
+    with serve_folder(folder, "/bucket", monkeypatch) as server:
         yield server
 
 
@@ -129,6 +124,25 @@ def test_remote_labels_are_asked_for_once(server: ObjectServer, tmp_path: Path) 
     server.keys.clear()
     assert same(rows_of(sv.open_store(URL)), first)
     assert len([key for key in server.keys if "/y/" in key]) == 2
+
+
+def test_remote_ids_are_those_of_the_local_store(server: ObjectServer, tmp_path: Path) -> None:
+    """With changed bits in half of all answers, and after damage to the copy on this machine."""
+    rows = np.random.default_rng(1).normal(size=(500, 2)).astype(np.float32)
+    table = pa.table(
+        {"id": [f"row {k}" for k in range(500)], "a": rows[:, 0], "b": rows[:, 1], "y": (rows[:, 0] > 0).astype(int)}
+    )
+    sv.ingest(table, tmp_path / "ids.zarr", label="y", id="id", chunk="4KiB")
+    server.put_folder(tmp_path / "ids.zarr", "/bucket/ids.zarr")
+    model = sv.fit(tmp_path / "ids.zarr", tmp_path / "m.ssvm").model
+    sv.predict(model, str(tmp_path / "ids.zarr"), tmp_path / "local.csv")
+    assert b"row 499" in (tmp_path / "local.csv").read_bytes()
+    for _ in range(2):
+        server.faults = {"flip": 0.5}
+        sv.predict(model, "s3://bucket/ids.zarr", tmp_path / "remote.csv", overwrite=True)
+        assert (tmp_path / "remote.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+        (copy,) = (tmp_path / "cache").rglob("ids.parquet")
+        copy.write_bytes(copy.read_bytes()[:-100])
 
 
 def test_remote_damage_at_rest_is_an_error(server: ObjectServer) -> None:
