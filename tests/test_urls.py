@@ -49,14 +49,19 @@ OTHER_URLS = ("hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y", "hdfs://x
 URLS = ("s3://bucket/x.zarr", "s3:/bucket/x.zarr", "hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y")
 
 
+def refuse(command: str, url: str) -> str:
+    """Return what a command says about a URL, which it must refuse."""
+    ended = CliRunner().invoke(cli.cli, command.replace("URL", url).split())
+    assert ended.exit_code == 2, (command, url, ended.output)
+    return ended.output
+
+
 @pytest.mark.parametrize("command", COMMANDS)
 def test_url_is_refused_by_commands(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each argument and each option that names a file, for every way a URL is written; nothing is there afterwards."""
     monkeypatch.chdir(tmp_path)
     for url in URLS:
-        ended = CliRunner().invoke(cli.cli, command.replace("URL", url).split())
-        assert ended.exit_code == 2, (command, url, ended.output)
-        assert "is a URL" in ended.output, (command, url, ended.output)
+        assert "is a URL" in refuse(command, url), (command, url)
     assert not os.listdir(tmp_path)
 
 
@@ -65,19 +70,16 @@ def test_url_of_an_unknown_scheme_is_refused(command: str, tmp_path: Path, monke
     """And so are secrets in a URL, which the message does not repeat, and connections without encryption."""
     monkeypatch.chdir(tmp_path)
     for url in OTHER_URLS:
-        ended = CliRunner().invoke(cli.cli, command.replace("URL", url).split())
-        assert ended.exit_code == 2, (command, url, ended.output)
-        assert "is a URL" in ended.output, (command, url, ended.output)
+        assert "is a URL" in refuse(command, url), (command, url)
     for url in (
         "https://me:hidden@host/x.zarr",
         "https://host/x.zarr?X-Amz-Signature=hidden",
         "s3://me:hidden@bucket/x",
         "http://host/x",
     ):
-        ended = CliRunner().invoke(cli.cli, command.replace("URL", url).split())
-        assert ended.exit_code == 2, (command, url, ended.output)
-        assert "credentials or a query" in ended.output or "is not encrypted" in ended.output
-        assert "hidden" not in ended.output
+        output = refuse(command, url)
+        assert "credentials or a query" in output or "is not encrypted" in output, (command, url)
+        assert "hidden" not in output
     assert not os.listdir(tmp_path)
 
 

@@ -13,8 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streamsvm as sv
-from streamsvm import objects
-from tests.object_server import ObjectServer, serve_objects
+from tests.object_server import ObjectServer, serve_folder
 
 FAULTS = {"busy": 0.04, "reset": 0.05, "cut": 0.1}
 """Faults that pass: files of rows have no checksum by which a changed bit could be noticed."""
@@ -41,13 +40,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def server(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    monkeypatch.setattr(objects, "FIRST_PAUSE", 0.001)
-    monkeypatch.setattr(objects, "_in_flight", objects._InFlight())
-    objects._client.cache_clear()
-    with serve_objects() as server:
-        server.put_folder(folder, "/bucket/rows")
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
+    with serve_folder(folder, "/bucket/rows", monkeypatch) as server:
         yield server
 
 
@@ -83,15 +76,29 @@ def test_remote_source_of_a_web_server(folder: Path, server: ObjectServer, tmp_p
     assert sv.open_store(tmp_path / "s.zarr").layout.rows == 3000
 
 
+def test_remote_source_files_without_rows_are_left_out(folder: Path, server: ObjectServer, tmp_path: Path) -> None:
+    """As of the local files: empty text, and files with nothing but a header or a footer."""
+    empty = pa.table({"a": [0.0], "b": [0.0], "y": ["p"]}).slice(1)
+    pq.write_table(empty, tmp_path / "empty.parquet")
+    server.objects["/bucket/rows/parquet/empty.parquet"] = (tmp_path / "empty.parquet").read_bytes()
+    server.objects["/bucket/rows/csv/empty.csv"] = b""
+    server.objects["/bucket/rows/csv/header.csv"] = b"a,b,y\n"
+    for form in ("parquet", "csv"):
+        sv.ingest(folder / form, tmp_path / "local.zarr", label="y", overwrite=True)
+        sv.ingest(f"s3://bucket/rows/{form}", tmp_path / "remote.zarr", label="y", overwrite=True)
+        assert sv.open_store(tmp_path / "remote.zarr").digest == sv.open_store(tmp_path / "local.zarr").digest
+
+
 def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path: Path) -> None:
     """Delta and Iceberg tables, partitions, stores, and formats that are not read there; nothing is written."""
     rows = server.objects["/bucket/rows/parquet/0.parquet"]
     for key in ("delta/_delta_log/0.json", "delta/a.parquet", "ice/metadata/v1.metadata.json", "ice/data/a.parquet"):
         server.objects[f"/bucket/{key}"] = rows
-    for key in ("hive/year=1/a.parquet", "done/manifest.json", "x.h5", "x.npy"):
-        server.objects[f"/bucket/{key}"] = (
-            b"\x89HDF\r\n\x1a\n" if key == "x.h5" else b"\x93NUMPY" if key == "x.npy" else rows
-        )
+    for key in ("hive/year=1/a.parquet", "done/manifest.json"):
+        server.objects[f"/bucket/{key}"] = rows
+    heads = {"h5": b"\x89HDF\r\n\x1a\n", "npy": b"\x93NUMPY", "arrow": b"ARROW1", "idx": b"\0\0\x08\x01\0\0\0\1\0"}
+    for form, head in heads.items():
+        server.objects[f"/bucket/x.{form}"] = head
     cases = {
         "delta": "is a Delta table",
         "delta/a.parquet": "is a Delta table",
@@ -101,11 +108,15 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
         "done": "is a store already",
         "x.h5": "is an HDF5 file",
         "x.npy": "is a numpy array",
+        "x.arrow": "is an Arrow file",
+        "x.idx": "is an IDX array",
         "nothing": "nothing is called",
     }
     for key, message in cases.items():
         with pytest.raises(sv.StreamSVMError, match=message):
             sv.ingest(f"s3://bucket/{key}", tmp_path / "s.zarr", label="y")
+    with pytest.raises(sv.DataError, match=r"s3://bucket/x\.npy is a numpy array"):
+        sv.ingest("s3://bucket/x.npy", tmp_path / "s.zarr", label="last", format="npy")
     with pytest.raises(sv.UsageError, match="workers of a cluster do not read"):
         sv.ingest("s3://bucket/rows/csv", tmp_path / "s.zarr", label="y", cluster="local:2")
     assert not list(tmp_path.iterdir())

@@ -80,7 +80,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
 
     Raises UsageError, MissingError, and DataError for faults in the first bytes of a file.
     """
-    from streamsvm.store.sources.files import detect, expand, refuse_partitions, with_rows
+    from streamsvm.store.sources.files import detect, expand, refuse_partitions, refuse_remote_format, with_rows
     from streamsvm.store.sources.preprocessing import choose_steps
 
     options = options or SourceOptions()
@@ -91,6 +91,7 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     name = detect(files) if options.format == "auto" else options.format
     if options.encoding is not None:
         name = _matching_format(files, name, is_table="schema" in options.encoding)
+    refuse_remote_format(files, name)
     if name not in TABLES and (options.split_by or options.split_after):
         message = f"rows of {name} are not held out by a column: its columns have no names"
         raise UsageError(message, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")

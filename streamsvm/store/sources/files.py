@@ -21,8 +21,8 @@ from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.input_files import find_url, is_folder, is_there, what_is
 from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
-from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding
-from streamsvm.store.sources.remote_files import list_url
+from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding, source_name
+from streamsvm.store.sources.remote_files import file_size, list_url, open_ranges, refuse_remote_lakes
 
 HEAD = 1 << 16
 """The number of bytes from which the format of a file is detected."""
@@ -39,6 +39,15 @@ UNREADABLE = {
     b"MATLAB 5.0": "MATLAB before v7.3",
     b"<": "markup",
 }
+LOCAL_FORMATS = {
+    "arrow": "an Arrow file",
+    "npy": "a numpy array",
+    "npz": "a numpy array",
+    "idx": "an IDX array",
+    "hdf5": "an HDF5 file",
+    "zarr": "a Zarr array",
+}
+"""The formats that are not read at a URL, in words."""
 SUFFIXES = {
     ".csv": "csv",
     ".tsv": "csv",
@@ -84,6 +93,7 @@ def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
             files += _match_pattern(str(path))
         else:
             raise MissingError(f"{path} does not exist", hint="name the files to read")
+    refuse_remote_lakes(url for file in files if (url := find_url(file)) is not None)
     local = [file for file in files if str(file) != STANDARD_INPUT and find_url(file) is None]
     for file in {file.parent: file for file in reversed(local)}.values():
         refuse_lake(file)
@@ -150,7 +160,7 @@ def detect(paths: tuple[Path, ...]) -> str:
     first = formats[paths[0]]
     for path, name in formats.items():
         if name != first:
-            message = f"{paths[0]} looks like {first}, {path} like {name}"
+            message = f"{source_name(str(paths[0]))} looks like {first}, {source_name(str(path))} like {name}"
             raise DataError(message, code="E-FORMAT", hint="ingest files of one format, or pass --format")
     return first
 
@@ -175,19 +185,23 @@ def _head(path: Path) -> bytes:
 
 def _format_by(head: bytes, path: Path) -> str | None:
     name = next((name for magic, name in MAGIC.items() if head.startswith(magic)), None)
-    if name in {"npy", "npz"} and (url := find_url(path)) is not None:
-        raise DataError(f"{url} is a numpy array", code="E-FORMAT", hint="copy it to this machine and ingest it there")
     if name is not None:
         return name
     from streamsvm.store.sources.npy import is_idx
 
     if is_idx(head):
         return "idx"
-    if (url := find_url(path)) is None:
+    if find_url(path) is None:
         return foreign_format(path)
-    if head.startswith(HDF5_MAGIC):
-        raise DataError(f"{url} is an HDF5 file", code="E-FORMAT", hint="copy it to this machine and ingest it there")
-    return None
+    return "hdf5" if head.startswith(HDF5_MAGIC) else None
+
+
+def refuse_remote_format(files: Sequence[Path], form: str) -> None:
+    """Raise DataError E-FORMAT for objects of object stores in a format that is read from files of this machine only."""
+    urls = [url for file in files if (url := find_url(file)) is not None]
+    if urls and form in LOCAL_FORMATS:
+        hint = "copy it to this machine and ingest it there"
+        raise DataError(f"{urls[0]} is {LOCAL_FORMATS[form]}", code="E-FORMAT", hint=hint)
 
 
 def _format_of(path: Path) -> str:
@@ -196,15 +210,16 @@ def _format_of(path: Path) -> str:
     head = _head(path)
     if binary := _format_by(head, path):
         return binary
+    shown = source_name(str(path))
     for magic, name in UNREADABLE.items():
         if head.startswith(magic):
-            raise DataError(f"{path} looks like {name}", code="E-FORMAT", hint="convert it, or pass --format")
+            raise DataError(f"{shown} looks like {name}", code="E-FORMAT", hint="convert it, or pass --format")
     if JSON_ARRAY.match(head):
         hint = f"write one object a line: jq -c '.[]' {path.name} > rows.jsonl"
-        raise DataError(f"{path} looks like a JSON array", code="E-FORMAT", hint=hint)
+        raise DataError(f"{shown} looks like a JSON array", code="E-FORMAT", hint=hint)
     if not head:
-        raise DataError(f"{path} is empty", code="E-EMPTY", hint="check that it is the right file")
-    return _format_by_suffix(path) or _kind_of_text(check_encoding(str(path), head))
+        raise DataError(f"{shown} is empty", code="E-EMPTY", hint="check that it is the right file")
+    return _format_by_suffix(path) or _kind_of_text(check_encoding(shown, head))
 
 
 def _format_by_suffix(path: Path) -> str | None:
@@ -233,7 +248,7 @@ def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
     empty: set[Path] = set()
     lines: dict[Path, bytes] = {}
     for file in files:
-        content = _single_line(file) if file.is_file() and file.stat().st_size <= LARGEST_EMPTY else None
+        content = _single_line(file) if _may_be_empty(file) else None
         if content == b"" or (content is None and _is_empty_parquet(file)):
             empty.add(file)
         elif content is not None:
@@ -243,6 +258,11 @@ def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
         header = _names(_first_line(others[0]))
         empty |= {file for file, line in lines.items() if _names(line) == header}
     return tuple(file for file in files if file not in empty) or tuple(files)
+
+
+def _may_be_empty(path: Path) -> bool:
+    """Return whether a path is a file or object that is small enough to be checked for having no rows."""
+    return (find_url(path) is not None or path.is_file()) and file_size(path) <= LARGEST_EMPTY
 
 
 def _single_line(path: Path) -> bytes | None:
@@ -268,7 +288,7 @@ def _names(line: bytes) -> list[bytes]:
 
 
 def _is_empty_parquet(path: Path) -> bool:
-    if not path.is_file() or path.stat().st_size > LARGEST_EMPTY:
+    if not _may_be_empty(path):
         return False
     with Input(path) as stream:
         if stream.read(len(PARQUET_MAGIC)) != PARQUET_MAGIC:
@@ -277,7 +297,7 @@ def _is_empty_parquet(path: Path) -> bool:
     import pyarrow.parquet as pq
 
     try:
-        return bool(pq.read_metadata(path).num_rows == 0)
+        return bool(pq.read_metadata(open_ranges(path)).num_rows == 0)
     except (OSError, pa.ArrowException):  # the error is raised again when the file is read
         return False
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import fnmatch
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from streamsvm.errors import DataError, MissingError, UsageError, quote
-from streamsvm.input_files import find_url, open_regular, split_url
-from streamsvm.objects import ObjectFacts, is_object, list_objects, object_facts, read_range
+from streamsvm.input_files import WEB, find_url, open_regular, split_url
+from streamsvm.objects import ObjectFacts, find_object, is_object, list_objects, object_facts, read_range
 from streamsvm.store.foreign import MANIFEST
 
 TEXT_BLOCK = 4 << 20
@@ -27,7 +28,7 @@ _facts: dict[str, ObjectFacts] = {}
 def list_url(url: str) -> list[str]:
     """Return the URLs of the objects that a URL names: itself, the objects below it, or those that match its pattern.
 
-    Raises MissingError; UsageError for a store; DataError for tables of a data lake and partitioned tables.
+    Raises MissingError; UsageError for a store; DataError for partitioned tables.
     """
     root, key = split_url(url)
     pattern = any(sign in key for sign in "*?[")
@@ -37,10 +38,8 @@ def list_url(url: str) -> list[str]:
         _refuse_listing(url)
         listed = list_objects(f"{root}/{folder}")
         found = [one for one in listed if _matches(split_url(one.url)[1], key)]
-    elif is_object(url):
-        _facts[url] = object_facts(url)
-        if not url.startswith(("http:", "https:")):
-            _refuse_lake(root, key.rpartition("/")[0])
+    elif (facts := find_object(url)) is not None:
+        _facts[url] = facts
         return [url]
     else:
         _refuse_listing(url)
@@ -54,16 +53,18 @@ def list_url(url: str) -> list[str]:
         raise MissingError(
             f"nothing is called {quote(url)}", hint="check the pattern, and the bucket with the program of the service"
         )
-    for parent in {split_url(one.url)[1].rpartition("/")[0] for one in found}:
-        _refuse_lake(root, parent)
     _facts.update({one.url: ObjectFacts(one.size, one.etag) for one in found})
     return [one.url for one in found]
 
 
 def _refuse_listing(url: str) -> None:
     """Raise UsageError for a folder or pattern at a web server, which does not list its files."""
-    if url.startswith(("http:", "https:")):
+    if _is_on_web(url):
         raise UsageError(f"a web server does not list what is at {url}", hint="name the files one by one")
+
+
+def _is_on_web(url: str) -> bool:
+    return url.partition(":")[0] in WEB
 
 
 def _matches(key: str, pattern: str) -> bool:
@@ -80,13 +81,16 @@ def _matches(key: str, pattern: str) -> bool:
     return match(names, parts)
 
 
-def _refuse_lake(root: str, folder: str) -> None:
-    """Raise DataError E-FORMAT if a folder, or one above it, is a Delta, Iceberg or Hudi table."""
-    above = folder.split("/") if folder else []
-    for depth in range(len(above), -1, -1):
-        place = "/".join([root, *above[:depth]])
-        kinds = {"Delta": "_delta_log/", "Hudi": ".hoodie/"}
-        kind = next((kind for kind, log in kinds.items() if list_objects(f"{place}/{log.rstrip('/')}")), None)
+def refuse_remote_lakes(urls: Iterable[str]) -> None:
+    """Raise DataError E-FORMAT if a folder above one of these objects is a Delta, Iceberg or Hudi table."""
+    folders: dict[str, None] = {}
+    for parent in dict.fromkeys(url.rpartition("/")[0] for url in urls if not _is_on_web(url)):
+        root, folder = split_url(parent)
+        above = folder.split("/") if folder else []
+        folders |= dict.fromkeys("/".join([root, *above[:depth]]) for depth in range(len(above), -1, -1))
+    for place in folders:
+        kinds = {"Delta": "_delta_log", "Hudi": ".hoodie"}
+        kind = next((kind for kind, log in kinds.items() if list_objects(f"{place}/{log}")), None)
         if kind is None and any(one.url.endswith(".metadata.json") for one in list_objects(f"{place}/metadata")):
             kind = "Iceberg"
         if kind is not None:
@@ -126,23 +130,22 @@ def open_stream(path: Path) -> Any:
     url = find_url(path)
     if url is None:
         return open(open_regular(path, follow=True), "rb", buffering=0)
-    return ObjectFile(url, TEXT_BLOCK, TEXT_BLOCK)
+    return ObjectFile(url, TEXT_BLOCK)
 
 
 def open_ranges(path: Path) -> Path | BinaryIO:
     """Return a file, or an open object, as pyarrow takes it, which reads ranges of it."""
     url = find_url(path)
-    return path if url is None else ObjectFile(url, SMALL_READ, SMALL_READ)  # type: ignore[return-value]
+    return path if url is None else ObjectFile(url, SMALL_READ)  # type: ignore[return-value]
 
 
 class ObjectFile(io.RawIOBase):
     """An object as a file that is read at any place, with one block of it in memory."""
 
-    def __init__(self, url: str, block: int, direct: int) -> None:
-        """``block``: bytes of a request for a short read. ``direct``: reads of more bytes are requests of their own."""
-        self._url, self._facts = url, file_facts(url)
-        self._block_bytes, self._direct = block, direct
-        self._position, self._start, self._block = 0, 0, b""
+    def __init__(self, url: str, block_bytes: int) -> None:
+        """``block_bytes``: bytes of a request for a short read; reads of more bytes are requests of their own."""
+        self._url, self._facts, self._block_bytes = url, file_facts(url), block_bytes
+        self._position, self._start, self._block = 0, 0, bytearray()
 
     def readable(self) -> bool:
         """Return True."""
@@ -165,7 +168,7 @@ class ObjectFile(io.RawIOBase):
         """Fill a buffer, unless the object ends before, and return the bytes. Raises DataError, MissingError, StorageError."""
         view = memoryview(into).cast("B")
         view = view[: max(0, self._facts.size - self._position)]
-        if len(view) > self._direct:
+        if len(view) > self._block_bytes:
             self._read(self._position, view)
             self._position += len(view)
             return len(view)
@@ -174,7 +177,7 @@ class ObjectFile(io.RawIOBase):
             if not self._start <= self._position < self._start + len(self._block):
                 block = bytearray(min(self._block_bytes, self._facts.size - self._position))
                 self._read(self._position, memoryview(block))
-                self._start, self._block = self._position, bytes(block)
+                self._start, self._block = self._position, block
             piece = self._block[self._position - self._start :][: len(view) - done]
             view[done : done + len(piece)] = piece
             done += len(piece)
