@@ -137,7 +137,7 @@ def _wait_for_signal(receiver: socket.socket, seconds: float | None, numbers: Co
 def exit_process(second_signal: int) -> None:
     """End the process immediately, without cleanup, because the files on disk are complete.
 
-    ``second``: number of the second signal; 0: the grace period is over.
+    ``second_signal``: its number; 0: the grace period is over.
     """
     if second_signal:
         os._exit(128 + second_signal)

@@ -156,7 +156,7 @@ class PointSums:
         half, square, gradient = 0.5 * float(w @ w), float(v @ v), w - v
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
-        value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, self.rows)
+        value, scale, dual, _ = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, self.rows)
         if self.unformed:
             scale = dual = 0.0
         return PointEvaluation(value + losses, dual, scale, smoothing, value + smoothed, gradient, self.sums, v)

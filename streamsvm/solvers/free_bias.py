@@ -77,10 +77,10 @@ from streamsvm.types.state import Total
 
 SLACK = 1e-6
 """The relative enlargement of P and of r, far above their rounding errors."""
-WIDER = 1.01
+BIAS_BOUND_FACTOR = 1.01
 """The factor by which the bound of |b| in a certificate is enlarged: an evaluation in float64 has a slightly different P."""
-FARTHEST = 1e12
-"""Largest |u| that is looked for."""
+MAX_MARGIN = 1e12
+"""Largest |u| that is searched for."""
 BISECTIONS = 60
 MARGINS = (-3.0, -1.0, 0.0, 0.5)
 """Margins whose slopes are tried as theta."""
@@ -99,13 +99,13 @@ class ClassWeights:
     def add(self, problem: Problem, block: Block) -> None:
         """Add a block."""
         classes = problem.kind.classes
-        places = block.y.astype(np.intp) if classes else (block.y > 0).astype(np.intp)
+        own = block.y.astype(np.intp) if classes else (block.y > 0).astype(np.intp)
         s = problem.C * block.s.astype(np.float64)
-        found: Float64 = np.bincount(places, s, classes or 2).astype(np.float64)
-        weights = np.zeros((len(found), len(places)))
-        weights[places, np.arange(len(places))] = s
+        totals: Float64 = np.bincount(own, s, classes or 2).astype(np.float64)
+        weights = np.zeros((len(totals), len(own)))
+        weights[own, np.arange(len(own))] = s
         sums = sum_products(block.X, weights, problem.columns, precise=True)
-        self.totals = found if self.totals is None else self.totals + found
+        self.totals = totals if self.totals is None else self.totals + totals
         self.sums = sums if self.sums is None else self.sums + sums
 
     def transform(self, change: Callable[[Float64], Float64]) -> None:
@@ -146,19 +146,20 @@ class FreeBias(Regularizer):
     ) -> Bounds:
         losses, linear, quadratic = sums
         value, V = self.value(w), v.reshape(-1, self.components)
-        span = self.bias_range(loss, value + losses, rows)
-        if rows is None or not math.isfinite(span[1] - span[0]):
+        low, high = self.bias_range(loss, value + losses, rows)
+        if rows is None or not math.isfinite(high - low):
             return Bounds(value, 0.0, 0.0)
         points = [(linear, quadratic, V)]
         points += balance_softmax(loss, losses, points[0], rows) if len(V) > 1 else balance(loss, points[0], rows)
-        return max((self._bounds_at(loss, value, point, span) for point in points), key=lambda found: found.dual)
+        best = max((self._bounds_at(loss, value, point, (low, high)) for point in points), key=lambda one: one.dual)
+        return best._replace(largest_bias=BIAS_BOUND_FACTOR * max(abs(low), abs(high)))
 
     def _bounds_at(
-        self, loss: Loss, value: float, point: tuple[float, float, Float64], span: tuple[float, float]
+        self, loss: Loss, value: float, point: tuple[float, float, Float64], bias_range: tuple[float, float]
     ) -> Bounds:
         """Return the best multiple of a dual point with these linear and quadratic terms and V, and D there."""
         linear, quadratic, V = point
-        beta, (low, high) = V[:, -1], span
+        beta, (low, high) = V[:, -1], bias_range
         if len(V) > 1:
             cost = 0.5 * (high - low) * float(np.abs(beta).sum())
         else:
@@ -176,16 +177,12 @@ class FreeBias(Regularizer):
         least = [least_margin(loss, P / float(total)) for total in rows.totals]
         if len(least) > 2:  # a softmax has three classes or more
             return 0.0, max(0.0, 2.0 * math.sqrt(P) * self.reach - min(least))
-        far = math.sqrt(2.0 * P) * self.reach
-        return least[1] - far, far - least[0]
-
-    def largest_bias(self, loss: Loss, primal: float, rows: ClassWeights | None) -> float:
-        low, high = self.bias_range(loss, primal, rows)
-        return WIDER * max(abs(low), abs(high)) if math.isfinite(high - low) else 0.0
+        size = math.sqrt(2.0 * P) * self.reach  # at least |w*.x| of every row
+        return least[1] - size, size - least[0]
 
     def slope_of_dual(self, length: float, facts: JsonObject) -> float:
-        far = 0.0 if self.center is None else float(np.linalg.norm(self.center))
-        return 2.0 * (1.0 + far) * length + 2.0 * float(facts.get("bias_bound", 0.0))
+        center = 0.0 if self.center is None else float(np.linalg.norm(self.center))
+        return 2.0 * (1.0 + center) * length + 2.0 * float(facts.get("bias_bound", 0.0))
 
     def automatic_solver(self, exact_kernel: bool) -> tuple[str, str]:
         return "lbfgs", "a free bias"
@@ -246,12 +243,12 @@ def least_margin(loss: Loss, most: float) -> float:
     low = -1.0
     while loss.value(low) <= most:
         low *= 2.0
-        if low < -FARTHEST:
+        if low < -MAX_MARGIN:
             return -math.inf
     high = 1.0
     while loss.value(high) > most:
         low, high = high, 2.0 * high
-        if high > FARTHEST:
+        if high > MAX_MARGIN:
             return low
     for _ in range(BISECTIONS):
         middle = 0.5 * (low + high)

@@ -310,7 +310,7 @@ class MultinomialState:
     point: Float64
     """(components,) the weights that the pass evaluates: the start weights until the problem is solved."""
     v: Total[Float64]
-    """(components,) sum_i a_ik x_i of the dual variables, bound_product_change the rows visited in this pass."""
+    """(components,) sum_i a_ik x_i of the dual variables, over the rows visited in this pass."""
     best: Float64
     """(components,) the evaluated point with the least P so far. It is the solution."""
     primal: float = np.inf
@@ -324,9 +324,9 @@ class MultinomialState:
     a: Float64 = field(default_factory=lambda: np.empty((0, 0)))
     """(n, classes) the dual variables of these rows."""
     losses: Total[float] = 0.0
-    """sum C_i l(m_i) at ``point`` bound_product_change the rows visited in this pass."""
+    """sum C_i l(m_i) at ``point`` over the rows visited in this pass."""
     gain: Total[float] = 0.0
-    """sum b_i - conjugate(b_i) bound_product_change the rows visited in this pass."""
+    """sum b_i - conjugate(b_i) over the rows visited in this pass."""
     solved: bool = False
     """Whether the problem was solved in memory."""
     steps: int = 0

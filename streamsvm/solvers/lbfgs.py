@@ -30,8 +30,8 @@ that is not accepted, or one that was more than ten times too long, tells nothin
 tries the minimum of the parabola through both values and the slope (Dennis and Schnabel, section 6.3.2). Each problem has
 its own steps, and leaves the passes when it is done.
 
-**Groups.** Problems that the memory has no room for follow when the others are solved. Each begins at the solution of the
-same class at the nearest C of those, with the basis that is known, and with the mean of the second derivatives from its first
+**Batches.** Problems that the memory has no room for follow when the others are solved. Each begins at the solution of the
+same class at the nearest C among these, with the basis that is known, and with the mean of the second derivatives from its first
 step on.
 
 **Products.** Decision values of all problems that see the same rows are one matrix product, and so are the sums v, in
@@ -398,13 +398,13 @@ class LBFGS(Solver[LBFGSState]):
             state.gram, state.has_basis = None, True
         w, v = state.point.ravel(), state.v.ravel()
         losses, _, linear, quadratic = self._sums(state)
-        value, scale, dual = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, state.rows)
-        primal, gradient = value + losses, state.basis.coordinates(problem.regularizer.gradient(state.point) - state.v)
+        bounds = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, state.rows)
+        primal, dual = bounds.value + losses, bounds.dual
+        gradient = state.basis.coordinates(problem.regularizer.gradient(state.point) - state.v)
         gap = (primal - dual) / abs(primal) if primal else 0.0
         state.passes += 1
         if precise:
-            largest = problem.regularizer.largest_bias(problem.loss, primal, state.rows)
-            _keep_best(state, primal, dual, DualPoint(w, 0.0, scale), largest)
+            _keep_best(state, primal, dual, DualPoint(w, 0.0, bounds.scale), bounds.largest_bias)
         search = state.search if state.is_step else None
         facts = {"step": 0.0 if search is None else search.length}
         noise = (NOISE if precise else FLOAT32_NOISE) * abs(primal)

@@ -101,6 +101,8 @@ class Bounds(NamedTuple):
     """The factor t for which the dual point t a, with a formed from the slopes, has the largest D."""
     dual: float
     """D(t a)."""
+    largest_bias: float = 0.0
+    """A bound of the free bias of an optimum, from which D was computed; 0 if the bias is regularized."""
 
 
 def best_scale(loss: Loss, linear: float, quadratic: float, square: float) -> float:
@@ -368,10 +370,6 @@ class Regularizer:
         the certificate.
         """
         return length
-
-    def largest_bias(self, loss: Loss, primal: float, rows: Any) -> float:
-        """Return a bound of the free bias of an optimum that is at most ``primal``; 0 if the bias is regularized."""
-        return 0.0
 
     def cancellation(self, w: Float64, total: float, unit: float) -> float:
         """Return a bound of the amount by which the sum of the absolute values of P's terms exceeds |P|.

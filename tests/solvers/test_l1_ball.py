@@ -146,7 +146,7 @@ def test_l1_ball_scales_slopes_to_the_best_dual_point(linear: float, quadratic: 
     """Of the radius 2 and a largest |v_j| of 3 it takes slopes that gain more than 6."""
     v = np.array([1.0, -3.0, 2.0])
     ball = L1Ball(2.0)
-    _, u, dual = ball.bounds(Squared(0.5), (0.0, linear, quadratic), np.zeros(3), v)
+    _, u, dual, _ = ball.bounds(Squared(0.5), (0.0, linear, quadratic), np.zeros(3), v)
     assert dual == pytest.approx(ball.dual(u * linear - u * u * quadratic, u * v), abs=1e-12)
     if quadratic > 0.0:
         tried = [ball.dual(t * linear - t * t * quadratic, t * v) for t in np.linspace(0.0, 3.0, 61)]
