@@ -31,7 +31,10 @@ after each step. With ||v|| <= sqrt(2 P) + sqrt(2 (P - D)), by strong convexity 
 
     ||v|| ||dv|| + ||dv||^2 / 2 + 2 (n + 8) u sum a_i.
 
-**Free bias** (``solvers.free_bias``): P does not contain the square of the bias. D has another slope, derived there.
+**Free bias** (``solvers.free_bias``): P does not contain the square of the bias. D has another slope, derived there, and
+sum (a_i - conjugate(a_i)) exceeds D + ||v||^2 / 2 by max(beta low, beta high) <= B |beta|. As beta is 0 at the optimum, and D strongly
+concave, |beta| <= sum |a_i - a*_i| <= sqrt(2 b sum C_i (P - D)). B times this is added to P + Q. Of a softmax D subtracts
+B sum_k |beta_k| / 2, and sum_k |beta_k| <= sqrt(8 b sum C_i (P - D)) by Pinsker's inequality, so that the same is added.
 
 **l1 ball** (``regularizers.L1Ball``): D contains t max |v_j| instead of ||v||^2 / 2, with an error of at most t ||dv||.
 
@@ -193,9 +196,13 @@ def rounding_of_dual(
     """Return a bound of the rounding error of D for exact rows. ``size``: F, for regression."""
     primal = abs(certificate.primal)
     length = math.sqrt(2.0 * primal) + math.sqrt(2.0 * max(certificate.primal - certificate.dual, 0.0))
-    heavy, total = _bound_dual_sums(problem, primal, 0.5 * length * length, weights)
-    if problem.kind.classes and not problem.loss.quadratic():  # sum C_i H <= D + ||v||^2 / 2, of K terms a row
-        total = (1.0 + problem.kind.classes / (problem.rows + OWN)) * max(total, primal + 0.5 * length * length)
+    bias_cost = _bound_bias_cost(problem, certificate, weights)
+    heavy, total = _bound_dual_sums(problem, primal, 0.5 * length * length, weights, bias_cost)
+    if (
+        problem.kind.classes and not problem.loss.quadratic()
+    ):  # sum C_i H <= D + ||v||^2 / 2 + bias_cost, of K terms a row
+        entropies = primal + 0.5 * length * length + bias_cost
+        total = (1.0 + problem.kind.classes / (problem.rows + OWN)) * max(total, entropies)
     if problem.loss.numeric():
         assert weights is not None  # they are counted
         total += _products(problem, primal, 0.5 * length * length, weights) + heavy * size
@@ -257,7 +264,18 @@ def _sums(problem: Problem) -> float:
     return (problem.rows + problem.components + OWN + 2 * problem.loss.numeric()) * UNIT
 
 
-def _bound_dual_sums(problem: Problem, primal: float, most: float, weights: RowWeights | None) -> tuple[float, float]:
+def _bound_bias_cost(problem: Problem, certificate: Certificate, weights: RowWeights | None) -> float:
+    """Return a bound of what D subtracts for a free bias; 0 if the bias is regularized, or to first order."""
+    largest = float(certificate.facts.get("bias_bound", 0.0))
+    if not largest or weights is None:
+        return 0.0
+    lag = max(certificate.primal - certificate.dual, 0.0)
+    return largest * math.sqrt(2.0 * _max_curvature(problem) * problem.C * weights.total * lag)
+
+
+def _bound_dual_sums(
+    problem: Problem, primal: float, most: float, weights: RowWeights | None, bias_cost: float
+) -> tuple[float, float]:
     """Return H, and an upper bound of sum a_i; ``most``: Q, which also bounds ||v||^2 / 2."""
     k, steep = _width(problem), steepness(problem, most, weights)
     if weights is None:
@@ -265,7 +283,7 @@ def _bound_dual_sums(problem: Problem, primal: float, most: float, weights: RowW
     if has_box(problem.loss):
         ends = problem.loss.quadratic() and not problem.loss.numeric()
         fixed = problem.regularizer.sum_of_dual(weights.total)
-        total = fixed if fixed is not None else min((primal + most) / k, steep) if ends else steep
+        total = fixed if fixed is not None else min((primal + most + bias_cost) / k, steep) if ends else steep
         return min(steep, math.sqrt(problem.rows * _max_slope(problem) * problem.C * weights.largest * total)), total
     total = math.sqrt(2.0 * _max_curvature(problem) * most * problem.C * weights.total)
     return steep, total

@@ -24,9 +24,11 @@ from streamsvm.losses import (
     SquaredEpsilonInsensitive,
     SquaredHinge,
     round_corners,
+    threshold,
 )
 from streamsvm.rows import Dense, Reach
 from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.free_bias import ClassWeights, FreeBias
 from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.kernel.rounding import (
     EPS,
@@ -213,6 +215,29 @@ def test_linear_rounding_what_a_sum_of_terms_does_to_the_dual_is_what_the_module
     assert large == pytest.approx(off * (3.0 + 0.5 * off), rel=1e-12, abs=0.0)
     least = rounding_of_dual(problem, found, VectorSum(0, running=False, spread=0.25), weights)
     assert least == pytest.approx(2.0 * (4 + 8) * UNIT * mass, rel=1e-12, abs=0.0)
+
+
+def test_linear_rounding_of_a_free_bias_covers_the_dual_variables_of_an_unbalanced_point() -> None:
+    """Rows without features: sum a_i is more than twice (P + Q) / k, which is its bound if the bias is regularized."""
+    loss, many, few, bias = Huber(1.0), 10_000, 10, 1.979
+    rows = ClassWeights(np.array([few, many], np.float64), np.array([[0.0, few], [0.0, many]], np.float64))
+    slopes = -loss.slope(bias), -loss.slope(-bias)
+    losses = many * loss.value(bias) + few * loss.value(-bias)
+    v = np.array([0.0, many * slopes[0] - few * slopes[1]])
+    gain = sum(count * (a - loss.conjugate(a, 1.0)) for count, a in zip((many, few), slopes, strict=True))
+    regularizer = FreeBias(2, reach=1e-9)
+    low, high = regularizer.bias_range(loss, losses, rows)
+    assert low < 2.0 - 2.0 * few / many < high  # b*, where 10 rows have the slope 1, and the others together as much
+    problem = Problem(loss, 1.0, many + few, 1, kind_of(loss), regularizer=regularizer)
+    total = many * slopes[0] + few * slopes[1]
+    dual = gain - max(low * v[1], high * v[1])
+    facts = {"bias_bound": max(abs(low), abs(high))}
+    certificate, weights = Certificate(losses, dual, facts=facts), RowWeights(many + few, many + few, 1.0)
+    assert 0.0 < dual < losses
+    bound = rounding_of_dual(problem, certificate, VectorSum(0, running=False, spread=0.0), weights)
+    assert bound >= 2.0 * (many + few + 8) * UNIT * total
+    Q = (math.sqrt(losses) + math.sqrt(losses - dual)) ** 2
+    assert total > 2.0 * (losses + Q) / threshold(loss)
 
 
 def test_linear_rounding_what_steps_do_to_the_dual_does_not_ask_how_long_rows_are() -> None:
