@@ -361,6 +361,10 @@ def test_values_of_hashed_columns_are_refused_where_they_cannot_serve(tmp_path: 
     for refused, form, values, said in cases:
         with pytest.raises(sv.UsageError, match=said):
             sv.export(refused, tmp_path / "model.sql", format=form, values_from=values)
+    monkeypatch.setattr("streamsvm.jobs.export.hashed_values.MAX_VALUES", 1000)
+    monkeypatch.setattr("streamsvm.jobs.export.hashed_values.MAX_CHARACTERS", 60)  # few values can be long
+    with pytest.raises(sv.UsageError, match="more than 60 characters"):
+        sv.export(model, tmp_path / "model.sql", format="sql", values_from=train)
     assert not (tmp_path / "model.sql").exists()
 
 

@@ -36,21 +36,26 @@ def read_hashed_values(model: Model, columns: Sequence[str], path: str) -> dict[
     source = open_source(files, source_options(model, FileRequest({"unlabeled": True})))
     assert isinstance(source, TableSource)  # a model with hashed columns reads tables alone
     values: dict[str, dict[str, None]] = {name: {} for name in columns}
+    characters = 0
     with closing(source.hashed_texts(columns)) as batches:
         for name, texts in batches:
-            values[name] |= dict.fromkeys(texts)
-            _check_size(values)
+            new = dict.fromkeys(text for text in texts if text not in values[name])
+            values[name] |= new
+            characters += sum(map(len, new))
+            _check_size(values, characters)
     return {name: tuple(texts) for name, texts in values.items()}
 
 
-def _check_size(values: dict[str, dict[str, None]]) -> None:
-    """Raise UsageError for more values, or longer ones, than a query can list."""
+def _check_size(values: dict[str, dict[str, None]], characters: int) -> None:
+    """Raise UsageError for more values than a query can list, or more characters in all of them."""
     count = sum(map(len, values.values()))
-    characters = sum(len(text) for texts in values.values() for text in texts) if count > 1000 else 0
     if count <= MAX_VALUES and characters <= MAX_CHARACTERS:
         return
-    largest = max(values, key=lambda name: len(values[name]))
-    limit = f"{MAX_VALUES:,} values" if count > MAX_VALUES else f"{MAX_CHARACTERS:,} characters"
+    if count > MAX_VALUES:
+        limit, largest = f"{MAX_VALUES:,} values", max(values, key=lambda name: len(values[name]))
+    else:
+        limit = f"{MAX_CHARACTERS:,} characters"
+        largest = max(values, key=lambda name: sum(map(len, values[name])))
     raise UsageError(
         f"the hashed columns have more than {limit}, which is too many for a query (most of them in {quote(largest)})",
         hint="name a file with fewer rows, those whose values the query has to know, or use 'streamsvm predict'",
