@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-INT64, UINT64 = 7, 13
-"""``onnx.TensorProto.INT64`` and ``UINT64``."""
+FLOAT, DOUBLE, INT64, UINT64 = 1, 11, 7, 13
+"""The numbers of these types in ``onnx.TensorProto``, known without importing onnx."""
 ML_DOMAIN, RUNTIME_DOMAIN = "ai.onnx.ml", "com.microsoft"
 """The domains of ``LabelEncoder`` and of operators that only onnxruntime has."""
 
@@ -25,7 +25,7 @@ class GraphBuilder:
         self.nodes: list[Any] = []
         self.constants: list[Any] = []
         self.domains: set[str] = set()
-        """The domains of the operators, without the one of all others."""
+        """The domains of the operators, without the standard one."""
         self.declared: list[Any] = []
         """The declarations of values whose type onnx cannot infer."""
         self._prefix = prefix

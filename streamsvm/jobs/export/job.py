@@ -113,9 +113,10 @@ def export(job: ExportJob, _report: Report = silent) -> ExportResult:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", StreamSVMWarning)
         if job.values_from is not None:
-            durable.write_stream(out, write_sql(model, job.values_from))
+            content = write_sql(model, job.values_from)
         else:
-            durable.write_stream(out, other.write(model.decide_at_zero() if job.format in TEXT_FORMATS else model))
+            content = other.write(model.decide_at_zero() if job.format in TEXT_FORMATS else model)
+        durable.write_stream(out, content)
     notices = [*explain_text(model)] if job.format in TEXT_FORMATS else []
     notices += [str(warning.message) for warning in caught if issubclass(warning.category, StreamSVMWarning)]
     return ExportResult(out, model.kind, out.stat().st_size, notices=tuple(notices))

@@ -13,8 +13,9 @@ For a table with columns other than numbers there is one input (n, 1) for each c
 of ``X``: text for categories and booleans; float64 for numbers, amounts, categories of integers, and points in time (in
 seconds since 1970, UTC). Missing values are NaN, or empty text. The metadata ``inputs`` (JSON) gives the type of each
 input: 'text', 'number' or 'time'. Values are encoded by ``LabelEncoder`` (ai.onnx.ml). Hashed columns need an operator
-of onnxruntime as well (``onnx_text``). Month, day of the week and hour are computed from the number of days since March 1 of year 0, so that the leap
-day is the last day of a year (H. Hinnant, chrono-compatible low-level date algorithms, 2013).
+of onnxruntime as well (``onnx_text``). Month, day of the week and hour are computed from the number of days since March
+1 of year 0, so that the leap day is the last day of a year (H. Hinnant, chrono-compatible low-level date algorithms,
+2013).
 
 Calibrators become nodes that compute the functions of ``streamsvm.calibration.calibrators``. An isotonic function is a
 table of breakpoints; the last breakpoint <= f is found by bisection, with as many steps as the number of breakpoints
@@ -35,7 +36,7 @@ from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid
 from streamsvm.errors import UsageError
 from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import Expansion
-from streamsvm.jobs.export.graph_builder import INT64, ML_DOMAIN, RUNTIME_DOMAIN, GraphBuilder
+from streamsvm.jobs.export.graph_builder import DOUBLE, FLOAT, INT64, ML_DOMAIN, RUNTIME_DOMAIN, GraphBuilder
 from streamsvm.jobs.export.onnx_text import add_text_effects
 from streamsvm.jobs.export.table import (
     KEEP,
@@ -89,8 +90,9 @@ def write_onnx(model: Model) -> Iterator[bytes]:
         rows, width = _add_rows(model, graph)
         inputs, decision = [value_info("X", np.float64, width)], _add_decision(model, graph, rows)
     else:
-        others = "" if model.expansion is None else " of a model with a kernel or curves"
-        table.check(f"an ONNX graph{others}", clocks=False, hashes=() if others else (HASHED, TEXT))
+        is_linear = model.expansion is None
+        program = "an ONNX graph" if is_linear else "an ONNX graph of a model with a kernel or curves"
+        table.check(program, clocks=False, hashes=(HASHED, TEXT) if is_linear else ())
         inputs, decision = _add_table(model, graph, table)
     named = {name: free_name(name, set(columns)) for name in ("prediction", "label", "decision", "probabilities")}
     if model.numeric:
@@ -136,8 +138,6 @@ def _add_encoded_numbers(
     """Add the steps of an ingest for numbers (n, columns): subtract offsets, fill missing values, append indicators,
     round to float32.
     """
-    from onnx import TensorProto
-
     if offsets is not None:
         rows = graph.add("Sub", rows, graph.constant(offsets))
     if filling is not None:
@@ -145,9 +145,9 @@ def _add_encoded_numbers(
         rows = graph.add("Where", absent, graph.constant(filling), rows)
         if len(indicators):
             marked = graph.add("Gather", absent, graph.constant(indicators), axis=1)
-            rows = graph.add("Concat", rows, graph.add("Cast", marked, to=TensorProto.DOUBLE), axis=1)
-    single = graph.add("Cast", rows, to=TensorProto.FLOAT)
-    return graph.add("Cast", single, to=TensorProto.DOUBLE)
+            rows = graph.add("Concat", rows, graph.add("Cast", marked, to=DOUBLE), axis=1)
+    single = graph.add("Cast", rows, to=FLOAT)
+    return graph.add("Cast", single, to=DOUBLE)
 
 
 # -- rows of a table ---------------------------------------------------------------------------------------------------
@@ -376,8 +376,6 @@ def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str
     The number r of the piece is the number of inner knots that are not above x. The two hat functions of the piece are
     rounded to float32, as the model rounds them.
     """
-    from onnx import TensorProto
-
     decision = graph.constant(model.weights[:, -1][np.newaxis])
     if len(hats.linear):
         marks = graph.add("Gather", rows, graph.constant(hats.linear.astype(np.int64)), axis=1)
@@ -389,14 +387,14 @@ def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str
         x = graph.add("Gather", rows, graph.constant(np.array([column])), axis=1)
         x = graph.add("Clip", x, graph.constant(knots[0].reshape(())), graph.constant(knots[-1].reshape(())))
         is_below = graph.add("GreaterOrEqual", x, graph.constant(knots[1:-1][np.newaxis]))
-        counted = graph.add("Cast", is_below, to=TensorProto.INT64)
+        counted = graph.add("Cast", is_below, to=INT64)
         piece = graph.add("ReduceSum", counted, graph.constant(np.array([1])), keepdims=0)
         left = graph.add("Gather", graph.constant(knots[:-1, np.newaxis]), piece, axis=0)
         width = graph.add("Gather", graph.constant(np.diff(knots)[:, np.newaxis]), piece, axis=0)
         share = graph.add("Div", graph.add("Sub", x, left), width)
         for values, hat in ((theta[:-1], graph.add("Sub", one, share)), (theta[1:], share)):
-            single = graph.add("Cast", hat, to=TensorProto.FLOAT)
-            rounded = graph.add("Cast", single, to=TensorProto.DOUBLE)
+            single = graph.add("Cast", hat, to=FLOAT)
+            rounded = graph.add("Cast", single, to=DOUBLE)
             effect = graph.add("Gather", graph.constant(values), piece, axis=0)
             decision = graph.add("Add", decision, graph.add("Mul", rounded, effect))
     return decision
@@ -412,9 +410,8 @@ def _add_kernel_values(expansion: Expansion, graph: GraphBuilder, rows: str) -> 
         center = points.mean(axis=0)
         rows, points = graph.add("Sub", rows, graph.constant(center)), points - center
     if expansion.kernel == "laplacian":
-        differences = graph.add(
-            "Sub", graph.add("Unsqueeze", rows, graph.constant(np.array([1]))), graph.constant(points)
-        )
+        each_row = graph.add("Unsqueeze", rows, graph.constant(np.array([1])))
+        differences = graph.add("Sub", each_row, graph.constant(points))
         length = graph.add("ReduceSum", graph.add("Abs", differences), graph.constant(np.array([2])), keepdims=0)
         return graph.add("Exp", graph.add("Mul", length, graph.constant(np.array(-parameters["gamma"]))))
     product = graph.add("MatMul", rows, graph.constant(points.T))
@@ -438,8 +435,8 @@ def _add_rbf(graph: GraphBuilder, rows: str, points: Float64, product: str, gamm
     squares = graph.add("ReduceSum", graph.add("Mul", rows, rows), graph.constant(np.array([1])), keepdims=1)
     doubled = graph.add("Mul", product, graph.constant(np.array(2.0)))
     sums = graph.add("Add", squares, graph.constant(np.square(points).sum(axis=1)))
-    differences = graph.add("Max", graph.add("Sub", sums, doubled), graph.constant(np.array(0.0)))
-    return graph.add("Exp", graph.add("Mul", differences, graph.constant(np.array(-gamma))))
+    distances = graph.add("Max", graph.add("Sub", sums, doubled), graph.constant(np.array(0.0)))
+    return graph.add("Exp", graph.add("Mul", distances, graph.constant(np.array(-gamma))))
 
 
 def _dense_points(expansion: Expansion) -> Float64:
@@ -460,11 +457,9 @@ def _add_prediction(graph: GraphBuilder, decision: str, out: str) -> Any:
 
 def _add_labels(model: Model, graph: GraphBuilder, decision: str, out: str) -> Any:
     """Add the labels and return their declaration."""
-    from onnx import TensorProto
-
     if len(model.weights) == 1:
         positive = graph.add("Greater", decision, graph.constant(np.array(model.threshold)))
-        codes = graph.add("Squeeze", graph.add("Cast", positive, to=TensorProto.INT64), graph.constant(np.array([1])))
+        codes = graph.add("Squeeze", graph.add("Cast", positive, to=INT64), graph.constant(np.array([1])))
     else:
         codes = graph.add("ArgMax", decision, axis=1, keepdims=0)
     whole = all(WHOLE.fullmatch(name) for name in model.classes)
@@ -500,10 +495,8 @@ def _add_normalize(graph: GraphBuilder, values: str, problems: int) -> str:
     if problems == 1:
         return graph.add("Concat", graph.add("Sub", one, values), values, axis=1)
     sums = graph.add("ReduceSum", values, graph.constant(np.array([1])), keepdims=1)
-    is_positive, each = (
-        graph.add("Greater", sums, graph.constant(np.array(0.0))),
-        graph.constant(np.array(float(problems))),
-    )
+    is_positive = graph.add("Greater", sums, graph.constant(np.array(0.0)))
+    each = graph.constant(np.array(float(problems)))
     return graph.add("Div", graph.add("Where", is_positive, values, one), graph.add("Where", is_positive, sums, each))
 
 

@@ -30,14 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.jobs.export.graph_builder import INT64, RUNTIME_DOMAIN, UINT64, GraphBuilder
+from streamsvm.jobs.export.graph_builder import DOUBLE, FLOAT, INT64, RUNTIME_DOMAIN, UINT64, GraphBuilder
 from streamsvm.jobs.export.table import RawTable
 from streamsvm.rows import Float64
 from streamsvm.store.sources.schema import HASHED, TEXT, WORDS, Column
 from streamsvm.store.sources.text_features import BASE, run_lengths, text_hash, to_lower_case, word_characters
 
-FLOAT, DOUBLE = 1, 11
-"""``onnx.TensorProto.FLOAT`` and ``DOUBLE``."""
 MODULUS, MASK = 1 << 64, (1 << 64) - 1
 REPLACEMENT = 0xFFFD
 """The code point that stands for characters without one in the table."""
@@ -92,7 +90,7 @@ def add_text_effects(graph: GraphBuilder, table: RawTable, weights: Float64) -> 
         names = [columns[k][1].name for k in hashed]
         hashes = _add_blake2b(graph, graph.add("Gather", codes, chosen, axis=1), names)
         signs = graph.add(
-            "Mul", _add_signs(graph, hashes), _as(graph, DOUBLE, graph.add("Gather", is_present, chosen, axis=1))
+            "Mul", _add_signs(graph, hashes), _cast(graph, DOUBLE, graph.add("Gather", is_present, chosen, axis=1))
         )
         yield _add_weighted(graph, weights[:, own : own + (1 << bits)], _add_places(graph, hashes, bits), signs)
     for k, (first, column) in enumerate(columns):
@@ -115,13 +113,14 @@ def _add_code_points(graph: GraphBuilder, texts: str) -> str:
     characters = graph.add("Tokenizer", texts, domain=RUNTIME_DOMAIN, **split)
     graph.declared.append(helper.make_tensor_value_info(characters, TensorProto.STRING, [None, None, None]))
     codes = graph.encode(characters, {"": 0} | _code_points(), REPLACEMENT)
-    return graph.add("Pad", codes, graph.constant(np.array([0, 0, 0, 0, 0, 1])), _whole(graph, 0))
+    return graph.add("Pad", codes, graph.constant(np.array([0, 0, 0, 0, 0, 1])), _int64(graph, 0))
 
 
 def _add_trimmed(graph: GraphBuilder, codes: str) -> str:
     """Add the code points (n, L) of the texts of one column, with L the length of its longest text, or 1."""
-    lengths = graph.add("ReduceSum", _as(graph, INT64, graph.add("Greater", codes, _whole(graph, 0))), _whole(graph, 1))
-    longest = graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), _whole(graph, 1))
+    is_character = _cast(graph, INT64, graph.add("Greater", codes, _int64(graph, 0)))
+    lengths = graph.add("ReduceSum", is_character, _int64(graph, 1))
+    longest = graph.add("Max", graph.add("ReduceMax", lengths, keepdims=0), _int64(graph, 1))
     return _add_slice(graph, codes, 0, longest, 1)
 
 
@@ -147,11 +146,11 @@ def _signed(value: int) -> int:
     return (value + (MODULUS >> 1)) % MODULUS - (MODULUS >> 1)
 
 
-def _whole(graph: GraphBuilder, value: int) -> str:
+def _int64(graph: GraphBuilder, value: int) -> str:
     return graph.constant(np.array(_signed(value)))
 
 
-def _as(graph: GraphBuilder, kind: int, values: str) -> str:
+def _cast(graph: GraphBuilder, kind: int, values: str) -> str:
     return graph.add("Cast", values, to=kind)
 
 
@@ -162,23 +161,23 @@ def _add_shift(graph: GraphBuilder, values: str, bits: int, direction: str) -> s
 
 def _add_rotate(graph: GraphBuilder, values: str, bits: int) -> str:
     """Add int64 values rotated to the right by a number of bits."""
-    unsigned = _as(graph, UINT64, values)
+    unsigned = _cast(graph, UINT64, values)
     right, left = _add_shift(graph, unsigned, bits, "RIGHT"), _add_shift(graph, unsigned, 64 - bits, "LEFT")
-    return _as(graph, INT64, graph.add("BitwiseOr", right, left))
+    return _cast(graph, INT64, graph.add("BitwiseOr", right, left))
 
 
 def _add_mixed_bits(graph: GraphBuilder, values: str) -> str:
     """Add the last step of splitmix64, as ``text_features``."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB), (31, 1)):
-        shifted = _as(graph, INT64, _add_shift(graph, _as(graph, UINT64, values), shift, "RIGHT"))
-        values = graph.add("Mul", graph.add("BitwiseXor", values, shifted), _whole(graph, factor))
+        shifted = _cast(graph, INT64, _add_shift(graph, _cast(graph, UINT64, values), shift, "RIGHT"))
+        values = graph.add("Mul", graph.add("BitwiseXor", values, shifted), _int64(graph, factor))
     return values
 
 
 def _add_powers(graph: GraphBuilder, base: int, exponents: str) -> str:
     """Add base^i modulo 2^64 for exponents i >= 0."""
-    high = graph.add("Div", exponents, _whole(graph, POWERS))
-    low = graph.add("Sub", exponents, graph.add("Mul", high, _whole(graph, POWERS)))
+    high = graph.add("Div", exponents, _int64(graph, POWERS))
+    low = graph.add("Sub", exponents, graph.add("Mul", high, _int64(graph, POWERS)))
     parts = []
     for step, place in ((base, low), (pow(base, POWERS, MODULUS), high)):
         values = np.array([_signed(pow(step, i, MODULUS)) for i in range(POWERS)])
@@ -187,12 +186,12 @@ def _add_powers(graph: GraphBuilder, base: int, exponents: str) -> str:
 
 
 def _add_places(graph: GraphBuilder, hashes: str, bits: int) -> str:
-    return graph.add("BitwiseAnd", hashes, _whole(graph, (1 << bits) - 1))
+    return graph.add("BitwiseAnd", hashes, _int64(graph, (1 << bits) - 1))
 
 
 def _add_signs(graph: GraphBuilder, hashes: str) -> str:
     """Add the signs of hashes, float64."""
-    is_negative = graph.add("Less", hashes, _whole(graph, 0))
+    is_negative = graph.add("Less", hashes, _int64(graph, 0))
     return graph.add("Where", is_negative, graph.constant(np.array(-1.0)), graph.constant(np.array(1.0)))
 
 
@@ -238,7 +237,7 @@ def _add_blake2b(graph: GraphBuilder, codes: str, names: list[str]) -> str:
     start = graph.constant(np.array([_signed(word) for word in states]).reshape(8, 1, 1))
     rows, count = _add_size(graph, codes, 0), graph.constant(np.array([len(names)]))
     shape = graph.add("Concat", graph.constant(np.array([8])), rows, count, axis=0)
-    last = graph.add("Div", graph.add("Sub", nbytes, _whole(graph, 1)), _whole(graph, BLAKE_BLOCK))
+    last = graph.add("Div", graph.add("Sub", nbytes, _int64(graph, 1)), _int64(graph, BLAKE_BLOCK))
     body = _blake2b_step(f"{message}_block_", message, nbytes, last)
     is_on = graph.scalar(True)
     state = graph.add("Loop", blocks, is_on, graph.add("Expand", start, shape), body=body)
@@ -252,32 +251,32 @@ def _add_message(graph: GraphBuilder, codes: str, prefixes: list[bytes]) -> tupl
     A code point of l bytes is the first byte, which says l, and l - 1 bytes of 6 bits each. Bytes are scattered to their
     places; those that a character does not have go to a place after the end.
     """
-    one = _whole(graph, 1)
+    one = _int64(graph, 1)
     lengths = one
     for limit in (0x80, 0x800, 0x10000):
-        is_longer = graph.add("GreaterOrEqual", codes, _whole(graph, limit))
-        lengths = graph.add("Add", lengths, _as(graph, INT64, is_longer))
-    is_there = _as(graph, INT64, graph.add("Greater", codes, _whole(graph, 0)))
+        is_longer = graph.add("GreaterOrEqual", codes, _int64(graph, limit))
+        lengths = graph.add("Add", lengths, _cast(graph, INT64, is_longer))
+    is_there = _cast(graph, INT64, graph.add("Greater", codes, _int64(graph, 0)))
     lengths = graph.add("Mul", lengths, is_there)
     sizes = np.array([len(prefix) for prefix in prefixes])
     nbytes = graph.add("ReduceSum", lengths, graph.constant(np.array([2])), keepdims=0)
     nbytes = graph.add("Add", nbytes, graph.constant(sizes))
     most = graph.add("Reshape", graph.add("ReduceMax", nbytes, keepdims=0), graph.constant(np.array([1])))
-    blocks = graph.add("Div", graph.add("Add", most, _whole(graph, BLAKE_BLOCK - 1)), _whole(graph, BLAKE_BLOCK))
-    capacity = graph.add("Mul", blocks, _whole(graph, BLAKE_BLOCK))
+    blocks = graph.add("Div", graph.add("Add", most, _int64(graph, BLAKE_BLOCK - 1)), _int64(graph, BLAKE_BLOCK))
+    capacity = graph.add("Mul", blocks, _int64(graph, BLAKE_BLOCK))
 
     fourth = graph.constant(np.array([3]))
     number = graph.constant(np.arange(4))
     length = graph.add("Unsqueeze", lengths, fourth)
     following = graph.add("Sub", graph.add("Sub", length, one), number)  # bytes of the character after this one
-    is_byte = graph.add("GreaterOrEqual", following, _whole(graph, 0))
-    powers = graph.add("Gather", graph.constant(64 ** np.arange(4)), graph.add("Max", following, _whole(graph, 0)))
+    is_byte = graph.add("GreaterOrEqual", following, _int64(graph, 0))
+    powers = graph.add("Gather", graph.constant(64 ** np.arange(4)), graph.add("Max", following, _int64(graph, 0)))
     bits = graph.add("Div", graph.add("Unsqueeze", codes, fourth), powers)
-    low = graph.add("Sub", bits, graph.add("Mul", graph.add("Div", bits, _whole(graph, 64)), _whole(graph, 64)))
+    low = graph.add("Sub", bits, graph.add("Mul", graph.add("Div", bits, _int64(graph, 64)), _int64(graph, 64)))
     marks = graph.add("Gather", graph.constant(np.array([0, 0, 0xC0, 0xE0, 0xF0])), length)
-    is_first = graph.add("Equal", number, _whole(graph, 0))
-    values = graph.add("Where", is_first, graph.add("Add", bits, marks), graph.add("Add", low, _whole(graph, 0x80)))
-    starts = graph.add("CumSum", lengths, _whole(graph, 2), exclusive=1)
+    is_first = graph.add("Equal", number, _int64(graph, 0))
+    values = graph.add("Where", is_first, graph.add("Add", bits, marks), graph.add("Add", low, _int64(graph, 0x80)))
+    starts = graph.add("CumSum", lengths, _int64(graph, 2), exclusive=1)
     starts = graph.add("Add", starts, graph.constant(sizes[:, np.newaxis]))
     place = graph.add("Add", graph.add("Unsqueeze", starts, fourth), number)
     place = graph.add("Where", is_byte, place, capacity)
@@ -294,12 +293,12 @@ def _add_message(graph: GraphBuilder, codes: str, prefixes: list[bytes]) -> tupl
         before[0, k, : len(prefix)] = list(prefix)
     missing = graph.add("Sub", capacity, graph.constant(np.array([before.shape[2]])))
     pads = graph.add("Concat", graph.constant(np.zeros(5, np.int64)), missing, axis=0)
-    text_bytes = graph.add("Add", text_bytes, graph.add("Pad", graph.constant(before), pads, _whole(graph, 0)))
+    text_bytes = graph.add("Add", text_bytes, graph.add("Pad", graph.constant(before), pads, _int64(graph, 0)))
     split = graph.constant(np.array([0, 0, -1, BLAKE_WORDS, 8]))
     text_bytes, words = graph.add("Reshape", text_bytes, split), ""
     for number_in_word in range(8):  # ReduceSum of onnxruntime rounds int64 to float64
         part = graph.add("Gather", text_bytes, graph.scalar(number_in_word), axis=4)
-        part = graph.add("Mul", part, _whole(graph, 256**number_in_word))
+        part = graph.add("Mul", part, _int64(graph, 256**number_in_word))
         words = graph.add("Add", words, part) if words else part
     return graph.add("Transpose", words, perm=[2, 3, 0, 1]), nbytes, blocks
 
@@ -315,15 +314,15 @@ def _blake2b_step(prefix: str, message: str, nbytes: str, last: str) -> Any:
     graph = GraphBuilder(prefix=prefix)
     block, is_on, state = f"{prefix}number", f"{prefix}on", f"{prefix}state"
     words = graph.add("Gather", message, block, axis=0)
-    read = graph.add("Mul", graph.add("Add", block, _whole(graph, 1)), _whole(graph, BLAKE_BLOCK))
-    is_last = graph.add("Where", graph.add("Equal", last, block), _whole(graph, MASK), _whole(graph, 0))
+    read = graph.add("Mul", graph.add("Add", block, _int64(graph, 1)), _int64(graph, BLAKE_BLOCK))
+    is_last = graph.add("Where", graph.add("Equal", last, block), _int64(graph, MASK), _int64(graph, 0))
     first = graph.constant(np.array([0]))
     counter = graph.add("Unsqueeze", graph.add("Min", nbytes, read), first)
-    zero = graph.add("Mul", counter, _whole(graph, 0))
+    zero = graph.add("Mul", counter, _int64(graph, 0))
     changes = graph.add("Concat", counter, zero, graph.add("Unsqueeze", is_last, first), zero, axis=0)
     constants = np.array([_signed(word) for word in BLAKE_START]).reshape(2, 4, 1, 1)
     a, b = _add_slice(graph, state, 0, 4, 0), _add_slice(graph, state, 4, 8, 0)
-    c = graph.add("Add", graph.constant(constants[0]), graph.add("Mul", a, _whole(graph, 0)))
+    c = graph.add("Add", graph.constant(constants[0]), graph.add("Mul", a, _int64(graph, 0)))
     d = graph.add("BitwiseXor", graph.constant(constants[1]), changes)
     for number in range(BLAKE_ROUNDS):
         order = BLAKE_ORDER[number % len(BLAKE_ORDER)]
@@ -381,24 +380,24 @@ def _add_text_effect(
     codes = graph.add("Add", codes, steps)
     seed = text_hash(column.name, TEXT)
     hashes, is_term = (_add_words if column.form == WORDS else _add_runs)(graph, column, codes, seed)
-    is_term = _as(graph, FLOAT, graph.add("Mul", is_term, is_present))
-    signs = graph.add("Mul", _as(graph, FLOAT, _add_signs(graph, hashes)), is_term)
+    is_term = _cast(graph, FLOAT, graph.add("Mul", is_term, is_present))
+    signs = graph.add("Mul", _cast(graph, FLOAT, _add_signs(graph, hashes)), is_term)
     places = _add_places(graph, hashes, column.text_bits)
     second, third = graph.constant(np.array([1])), graph.constant(np.array([2]))
     shares = graph.add("Equal", graph.add("Unsqueeze", places, third), graph.add("Unsqueeze", places, second))
     parts = graph.add("Concat", *(graph.add("Unsqueeze", part, third) for part in (signs, is_term)), axis=2)
-    sums = _as(graph, DOUBLE, graph.add("MatMul", _as(graph, FLOAT, shares), parts))
+    sums = _cast(graph, DOUBLE, graph.add("MatMul", _cast(graph, FLOAT, shares), parts))
     counts, terms = (graph.add("Gather", sums, graph.scalar(k), axis=2) for k in range(2))
     one = graph.constant(np.array(1.0))
     logs = graph.add("Log", graph.add("Max", graph.add("Abs", counts), one))
     values = graph.add("Mul", graph.add("Sign", counts), graph.add("Add", logs, one))
     values = graph.add("Mul", values, graph.add("Gather", graph.constant(idf), places))
-    share = graph.add("Div", _as(graph, DOUBLE, is_term), graph.add("Max", terms, one))
+    share = graph.add("Div", _cast(graph, DOUBLE, is_term), graph.add("Max", terms, one))
     squares = graph.add("Mul", graph.add("Mul", values, values), share)
     length = graph.add("Sqrt", graph.add("ReduceSum", squares, second, keepdims=1))
     is_empty = graph.add("Equal", length, graph.constant(np.array(0.0)))
     values = graph.add("Div", values, graph.add("Where", is_empty, one, length))
-    values = _as(graph, DOUBLE, _as(graph, FLOAT, values))  # as they are stored
+    values = _cast(graph, DOUBLE, _cast(graph, FLOAT, values))  # as they are stored
     return _add_weighted(graph, weights, places, graph.add("Mul", values, share))
 
 
@@ -406,12 +405,12 @@ def _add_words(graph: GraphBuilder, _column: Column, codes: str, seed: int) -> t
     """Add the hashes of the words of texts (n, L) and, as 0 or 1, which of them are words, (n, T) int64 both; T is the
     number of words of the text with the most, or 1.
     """
-    one, zero, size = _whole(graph, 1), _whole(graph, 0), _add_size(graph, codes, 1)
-    place = graph.add("Min", codes, _whole(graph, 0xFFFF))
-    in_word = _as(graph, INT64, graph.add("Gather", graph.constant(word_characters()), place))
+    one, zero, size = _int64(graph, 1), _int64(graph, 0), _add_size(graph, codes, 1)
+    place = graph.add("Min", codes, _int64(graph, 0xFFFF))
+    in_word = _cast(graph, INT64, graph.add("Gather", graph.constant(word_characters()), place))
     inverse = pow(int(BASE), -1, MODULUS)
     number = _add_range(graph, size)
-    mixed = _add_mixed_bits(graph, graph.add("Add", codes, _whole(graph, int(BASE))))
+    mixed = _add_mixed_bits(graph, graph.add("Add", codes, _int64(graph, int(BASE))))
     parts = graph.add("Mul", graph.add("Mul", mixed, _add_powers(graph, int(BASE), number)), in_word)
     sums = graph.add("Pad", graph.add("CumSum", parts, one), graph.constant(np.array([0, 1, 0, 0])), zero)
 
@@ -434,9 +433,9 @@ def _add_words(graph: GraphBuilder, _column: Column, codes: str, seed: int) -> t
         graph.add("GatherElements", sums, first, axis=1),
     )
     whole = graph.add("Mul", whole, _add_powers(graph, inverse, first))
-    hashes = _add_mixed_bits(graph, graph.add("BitwiseXor", whole, _whole(graph, seed)))
+    hashes = _add_mixed_bits(graph, graph.add("BitwiseXor", whole, _int64(graph, seed)))
     count = graph.add("ReduceSum", is_first, graph.constant(np.array([1])), keepdims=1)
-    return hashes, _as(graph, INT64, graph.add("Less", _add_range(graph, most), count))
+    return hashes, _cast(graph, INT64, graph.add("Less", _add_range(graph, most), count))
 
 
 def _add_runs(graph: GraphBuilder, column: Column, codes: str, seed: int) -> tuple[str, str]:
@@ -447,19 +446,19 @@ def _add_runs(graph: GraphBuilder, column: Column, codes: str, seed: int) -> tup
     least, most = run_lengths(column)
     width = graph.add("Shape", framed)
     number = _add_range(graph, _add_size(graph, framed, 1))
-    mixed = _add_mixed_bits(graph, graph.add("Add", framed, _whole(graph, int(BASE))))
-    padded = graph.add("Pad", mixed, graph.constant(np.array([0, 0, 0, most - 1])), _whole(graph, 0))
+    mixed = _add_mixed_bits(graph, graph.add("Add", framed, _int64(graph, int(BASE))))
+    padded = graph.add("Pad", mixed, graph.constant(np.array([0, 0, 0, most - 1])), _int64(graph, 0))
     sums, hashes, are_runs = "", [], []
     for length in range(1, most + 1):
         stop = length - most if length < most else LARGEST_INDEX
         part = _add_slice(graph, padded, length - 1, stop, 1)
-        part = graph.add("Mul", part, _whole(graph, pow(int(BASE), length - 1, MODULUS)))
+        part = graph.add("Mul", part, _int64(graph, pow(int(BASE), length - 1, MODULUS)))
         sums = graph.add("Add", sums, part) if sums else part
         if length >= least:
-            salted = graph.add("BitwiseXor", sums, _whole(graph, seed ^ length))
+            salted = graph.add("BitwiseXor", sums, _int64(graph, seed ^ length))
             hashes.append(_add_mixed_bits(graph, salted))
-            fits = graph.add("LessOrEqual", graph.add("Add", number, _whole(graph, length)), sizes)
-            are_runs.append(graph.add("Expand", _as(graph, INT64, fits), width))
+            fits = graph.add("LessOrEqual", graph.add("Add", number, _int64(graph, length)), sizes)
+            are_runs.append(graph.add("Expand", _cast(graph, INT64, fits), width))
     return graph.add("Concat", *hashes, axis=1), graph.add("Concat", *are_runs, axis=1)
 
 
@@ -467,13 +466,13 @@ def _add_framed(graph: GraphBuilder, codes: str) -> tuple[str, str]:
     """Add texts (n, L) with one blank for each run of blanks and one at both ends, (n, L + 2), and their lengths
     (n, 1).
     """
-    one, zero, two = _whole(graph, 1), _whole(graph, 0), graph.constant(np.array([2]))
+    one, zero, two = _int64(graph, 1), _int64(graph, 0), graph.constant(np.array([2]))
     is_blank = graph.encode(codes, dict.fromkeys(BLANKS, 1), 0)
     padded = graph.add("Pad", is_blank, graph.constant(np.array([0, 1, 0, 0])), zero)
     repeats = graph.add("Mul", is_blank, _add_slice(graph, padded, 0, -1, 1))
-    is_kept = _as(graph, INT64, graph.add("Greater", codes, zero))
+    is_kept = _cast(graph, INT64, graph.add("Greater", codes, zero))
     is_kept = graph.add("Mul", is_kept, graph.add("Sub", one, repeats))
-    blank = _whole(graph, ord(" "))
+    blank = _int64(graph, ord(" "))
     codes = graph.add("Where", graph.add("Equal", is_blank, one), blank, codes)
     width = graph.add("Add", _add_size(graph, codes, 1), two)
     place = graph.add("Where", graph.add("Equal", is_kept, one), graph.add("CumSum", is_kept, one), width)

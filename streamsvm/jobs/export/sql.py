@@ -152,10 +152,8 @@ def _label_expression(model: Model, decisions: Sequence[str]) -> str:
     """Return the expression of the label: by the threshold for two classes, else the class of the largest decision
     value (the first of equal ones); NULL if a decision value is NULL.
     """
-    f, labels = (
-        [quote_identifier(name) for name in decisions],
-        [_label_literal(value) for value in model.labels.tolist()],
-    )
+    f = [quote_identifier(name) for name in decisions]
+    labels = [_label_literal(value) for value in model.labels.tolist()]
     if len(f) == 1:
         bound = number_literal(model.threshold) if model.threshold else "0"
         return f"CASE WHEN {f[0]} > {bound} THEN {labels[1]} WHEN {f[0]} <= {bound} THEN {labels[0]} END"
