@@ -261,27 +261,21 @@ def _train_on_rows(step: str, rows: tuple[Any, Any, Any], job: Any, report: Repo
 
 @contextmanager
 def place_evaluation_rows(arguments: ValuesByName) -> Iterator[tuple[ValuesByName, None]]:
-    """Provide the options of an evaluation with files in place of rows in memory.
+    """Provide the options of ``evaluate``, ``forget`` or ``learn`` with files in place of rows in memory.
 
     A table is read with the schema of the model; an array becomes a store. Raises UsageError, and what ``ingest`` raises.
     """
     y, weight, X = arguments.pop("y", None), arguments.pop("weight", None), arguments.get("data")
-    with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        options = dict(arguments)
-        if kind_of(X) is not RowKind.FILES:
-            check_readable(X)
-            options |= _place_evaluation_rows(options["model"], X, y, weight, Path(folder))
-        elif y is not None:
-            raise UsageError("labels beside files", hint="name their column: label=NAME")
-        elif weight is not None:
-            raise UsageError(
-                "weights beside files", hint="files have a column of weights, as those of the training have"
-            )
-        try:
-            yield options, None
-        except StreamSVMError as error:
-            _name_table(error, Path(folder))
-            raise
+    if kind_of(X) is not RowKind.FILES:
+        check_readable(X)
+        with _folder_of_table() as folder:
+            yield arguments | _place_evaluation_rows(arguments["model"], X, y, weight, folder), None
+        return
+    if y is not None:
+        raise UsageError("labels beside files", hint="name their column: label=NAME")
+    if weight is not None:
+        raise UsageError("weights beside files", hint="files have a column of weights, as those of the training have")
+    yield arguments, None
 
 
 def _place_evaluation_rows(model: Any, X: Any, y: Any, weight: Any, scratch: Path) -> ValuesByName:
@@ -319,21 +313,22 @@ def place_export_values(arguments: ValuesByName) -> Iterator[tuple[ValuesByName,
     from streamsvm.store.sources.data_frames import spill_to_parquet
 
     check_readable(X)
+    with _folder_of_table() as folder:
+        yield arguments | {"values_from": str(spill_to_parquet(X, folder))}, None
+
+
+@contextmanager
+def _folder_of_table() -> Iterator[Path]:
+    """Provide a temporary folder for the file of a table in memory. Errors name 'the table' in place of this file."""
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
-        path = spill_to_parquet(X, Path(folder))
         try:
-            yield arguments | {"values_from": str(path)}, None
+            yield Path(folder)
         except StreamSVMError as error:
-            _name_table(error, Path(folder))
+            from streamsvm.store.sources.data_frames import SPILLED, TABLE, BlocksPart, name_blocks
+
+            path = Path(folder, SPILLED)
+            name_blocks(error, {str(path): BlocksPart(path, 0, ())}, TABLE)
             raise
-
-
-def _name_table(error: StreamSVMError, scratch: Path) -> None:
-    """Name 'the table' in the message of an error, instead of the file to which it was written."""
-    from streamsvm.store.sources.data_frames import SPILLED, TABLE, BlocksPart, name_blocks
-
-    path = scratch / SPILLED
-    name_blocks(error, {str(path): BlocksPart(path, 0, ())}, TABLE)
 
 
 def parameter_name(field: Field) -> str:

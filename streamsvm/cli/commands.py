@@ -207,7 +207,6 @@ def cache_command(action: str, as_json: bool) -> None:
     """List the stores of which parts are kept, or remove what is kept of all of them."""
     from streamsvm.store.chunk_cache import cache_folder, list_stores, remove_stores
 
-    stores = list_stores()
     if action == "prune":
         removed = remove_stores()
         if as_json:
@@ -215,13 +214,10 @@ def cache_command(action: str, as_json: bool) -> None:
         else:
             say(f"{size_text(removed)} removed from {cache_folder()}")
         return
+    stores = list_stores()
     if as_json:
-        write_json(
-            {
-                "folder": str(cache_folder()),
-                "stores": [{"url": s.url, "bytes": s.nbytes, "used": s.used} for s in stores],
-            }
-        )
+        entries = [{"url": store.url, "bytes": store.nbytes, "used": store.used} for store in stores]
+        write_json({"folder": str(cache_folder()), "stores": entries})
         return
     for store in stores:
         used = datetime.fromtimestamp(store.used, UTC).strftime("%Y-%m-%d %H:%M UTC")

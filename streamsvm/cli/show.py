@@ -188,7 +188,7 @@ def describe_plan(facts: JsonObject) -> Iterator[str]:
         yield f"a pass would read {size}"
     if kept := facts.get("bytes_kept"):
         rest = size_text(facts["bytes_per_pass"] - kept)
-        yield f"{size_text(kept)} of it are kept on the disk of this machine: each later pass reads {rest} over the network"
+        yield f"{size_text(kept)} of it is kept on the disk of this machine: each later pass reads {rest} over the network"
 
 
 def _format_distinct(numbers: Sequence[float], limit: int = 4) -> str:
@@ -393,7 +393,7 @@ def _describe_change(_: ForgetJob | LearnJob, result: ChangeResult) -> Iterator[
     verb, have = ("removed", "have had") if result.command == "forget" else ("added", "have")
     yield f"{result.rows} rows {verb}; {result.without_influence} of them are proved to {have} no influence"
     what = "is enclosed" if result.is_proved else "is enclosed by a ball alone"
-    yield f"the optimum of a retraining {what}; the model in {result.out} lies in the middle, in {seconds_text(result.seconds)}"
+    yield f"the optimum of a retraining {what}; the model in {result.out} is the center of the enclosure, computed in {seconds_text(result.seconds)}"
 
 
 def _describe_export(job: ExportJob, result: ExportResult) -> Iterator[str]:
