@@ -189,11 +189,9 @@ class Chart:
 
     def steps(self, points: Points, series: int, name: str = "") -> None:
         """Draw a step function: the value of a point holds until the next point."""
-        corner_points = list(points)
-        corners = [(b[0], a[1]) for a, b in itertools.pairwise(corner_points)]
-        self.line(
-            [p for pair in zip(corner_points, [*corners, corner_points[-1]], strict=True) for p in pair], series, name
-        )
+        starts = list(points)
+        ends = [(b[0], a[1]) for a, b in itertools.pairwise(starts)]
+        self.line([p for pair in zip(starts, [*ends, starts[-1]], strict=True) for p in pair], series, name)
 
     def band(self, low: Points, high: Points, series: int, name: str = "", kind: str = "band") -> None:
         """Fill the area between two lines."""

@@ -93,16 +93,16 @@ def _certificate_sentence(run: RunRecord, end: End) -> list[str | Markup]:
         return [element("strong", "Chosen on held-out rows"), which, gap, " of the optimum."]
     if end.gap >= USELESS_GAP:
         bound = [element("strong", "Not certified"), ": no useful bound on the distance from the optimum, "]
-        return [*bound, f"{percent(end.tolerance)} was asked for. {_why_it_ended(end)}"]
+        return [*bound, f"{percent(end.tolerance)} was asked for. {_explain_end(end)}"]
     return [
         element("strong", "Not certified"),
         ": within ",
         gap,
-        f" of the optimum, {percent(end.tolerance)} was asked for. {_why_it_ended(end)}",
+        f" of the optimum, {percent(end.tolerance)} was asked for. {_explain_end(end)}",
     ]
 
 
-def _why_it_ended(end: End) -> str:
+def _explain_end(end: End) -> str:
     return STATUS_SENTENCES.get(end.status, f"It ended: {end.status}.")
 
 

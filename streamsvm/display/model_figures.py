@@ -39,8 +39,6 @@ MIN_KNOTS_TO_CUT = 8
 """Curves with more knots are drawn without the first and the last one."""
 NOTABLE_MISSING = 0.02
 """Smallest difference of the fraction of missing values that is shown."""
-UNKNOWN = (float("-inf"), float("inf"))
-"""Stands for the bounds of a weight where nothing is proved."""
 COEFFICIENTS_LEAD = (
     "Weights are in the units of the data. A bar shows how much f(x) changes with one standard deviation of the column: to the right it "
     "raises f(x), and speaks for the class that is named, to the left it lowers it."
@@ -176,19 +174,17 @@ def _effect_colors(run: RunRecord, positive: str) -> tuple[int, int]:
 
 def _coefficient_table(top: TopColumns, colors: tuple[int, int], *, several: bool) -> Markup:
     most = max((abs(w * s) for _, w, s in top.rows), default=1.0) or 1.0
+    bounds = [[f"{format_number(low, '+.4g')} to {format_number(high, '+.4g')}"] for low, high in top.intervals]
+    listed = top.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None]
     rows = [
         (
             shorten(name),
             element("td", _draw_effect(w * s / most, colors), class_="bar"),
             format_number(w, "+.4g"),
-            *([f"{format_number(low, '+.4g')} to {format_number(high, '+.4g')}"] if (low, high) != UNKNOWN else []),
+            *bound,
             f"{s:.4g}",
         )
-        for (name, w, s), (low, high) in zip(
-            top.rows[: MAX_COEFFICIENTS_BY_CLASS if several else None],
-            top.intervals or [UNKNOWN] * len(top.rows),
-            strict=False,
-        )
+        for (name, w, s), bound in zip(listed, bounds or [[]] * len(listed), strict=False)
     ]
     shown = f"{len(rows)} of {group_digits(top.of)} columns, for class {shorten(top.positive)}"
     shown += f"; intercept {format_number(top.intercept)}"

@@ -337,10 +337,8 @@ def draw_worst_errors(run: RunRecord) -> PagePart | None:
     evaluation = run.evaluated
     if evaluation is None or not evaluation.worst:
         return None
-    has_ids, has_reasons = (
-        any(one.id is not None for one in evaluation.worst),
-        any(one.reasons for one in evaluation.worst),
-    )
+    has_ids = any(one.id is not None for one in evaluation.worst)
+    has_reasons = any(one.reasons for one in evaluation.worst)
     head = ["id" if has_ids else "row", "true", "predicted", "off by" if run.is_regression else "how sure"]
     rows = [_worst_row(one, run, has_ids=has_ids) for one in evaluation.worst]
     lead = "The rows with the largest errors: look at them to see whether a label is wrong, or a column is missing."
@@ -563,7 +561,7 @@ def draw_margins(run: RunRecord) -> PagePart | None:
         lead = "Where f(x) is below 0, a row is unlike the rows that the model was trained on"
         lead += "." if not (nu := run.settings.get("nu")) else f", of which at most {percent(float(nu), 3)} are there."
         histograms = [
-            (_only_used(histogram), title.replace("Margins", "Values f(x)")) for histogram, title in histograms
+            (_trim_empty_bins(histogram), title.replace("Margins", "Values f(x)")) for histogram, title in histograms
         ]
     classes = max(len(histogram.counts) for histogram, _ in histograms)
     if classes > SERIES:
@@ -583,8 +581,8 @@ def _draw_values(margins: Margins, title: str) -> Markup:
     )
 
 
-def _only_used(margins: Margins) -> Margins:
-    """Return the histograms of classes with rows, without the range that no row is in."""
+def _trim_empty_bins(margins: Margins) -> Margins:
+    """Return the histograms of classes with rows, without the bins at both ends that are empty."""
     counts = {name: list(bins) for name, bins in margins.counts.items() if any(bins)}
     size = max((len(bins) for bins in counts.values()), default=0)
     used = [k for k in range(size) if any(bins[k] for bins in counts.values() if k < len(bins))]

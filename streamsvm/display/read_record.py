@@ -468,7 +468,7 @@ class GridPoint(msgspec.Struct):
 
 
 class CostCell(msgspec.Struct):
-    """Between which numbers the error of all C of a cell lies."""
+    """An interval of C, and bounds of the error for every C in it."""
 
     C_from: float
     C_to: float
@@ -510,7 +510,7 @@ class Search(msgspec.Struct):
     regret: RegretBand | None = None
     """Bounds of the error of all C (--regret)."""
     proof: str = ""
-    """What is proved of them, in words."""
+    """What --regret proved, in words; empty without it."""
 
     @property
     def whole(self) -> list[GridPoint]:

@@ -120,7 +120,7 @@ def draw_path(search: Search) -> PagePart | None:
     if search.regret is not None:
         corners = [(C, cell) for cell in search.regret.band for C in (cell.C_from, cell.C_to)]
         lower = [(C, max(bottom, cell.low)) for C, cell in corners]
-        # far from the best C the bounds may be far apart
+        # cut off at the highest point that is drawn: far from the best C the bounds may be far apart
         upper = [(C, min(high + margin, cell.high)) for C, cell in corners]
         chart.band(lower, upper, 0, "proved of all C")
     kinds = list(dict.fromkeys((s.landmarks, s.gamma) for s in whole))
