@@ -289,7 +289,7 @@ class FitTasks:
     """
 
     estimator: Any
-    known: ValuesByName
+    arguments: ValuesByName
     """X, y and metadata, as passed to ``fit``."""
     context: Any = None
     """The task of the fit; None if scikit-learn has no callbacks."""
@@ -312,13 +312,13 @@ class FitTasks:
         if self.context is None:
             return False
         task = self.context.subcontext(task_name="pass")
-        task.call_on_fit_task_begin(estimator=self.estimator, **self.known)
-        return bool(task.call_on_fit_task_end(estimator=self.estimator, **self.known))
+        task.call_on_fit_task_begin(estimator=self.estimator, **self.arguments)
+        return bool(task.call_on_fit_task_end(estimator=self.estimator, **self.arguments))
 
     def end(self) -> None:
         """Report the end of the fit."""
         if self.context is not None:
-            self.context.call_on_fit_task_end(estimator=self.estimator, **self.known, reconstruction_attributes={})
+            self.context.call_on_fit_task_end(estimator=self.estimator, **self.arguments, reconstruction_attributes={})
 
 
 def warn_caller(text: str, category: type[Warning] = ConvergenceWarning) -> None:

@@ -250,9 +250,10 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
         Largest number of knots of a curve; by default 64.
     smooth : 'd2', 'd1' or 'none', optional
         Penalty of curves: mostly of changes of the slope (the default), of the slope, or of the values at the knots, which suits every solver.
-    certify : 'labels' or 'full', optional
+    certify : 'labels', 'full' or 'updates', optional
         Keep what proves answers: ``predict(X, certify=True)`` says which labels the exact optimum predicts, too, and ``decision_interval`` where its decision
-        values lie. 'labels' costs no reading, 'full' three, for far narrower intervals. Linear models alone; a loss with a kink, as 'hinge', has wide ones.
+        values lie. 'labels' costs no pass, 'full' three, for far narrower intervals; 'updates' also keeps what ``streamsvm.forget`` and ``learn``
+        need. Linear models alone; a loss with a kink, as 'hinge', has wide ones.
     verbose : bool, default False
         Show progress. ``progress`` is another name.
     n_jobs : int, optional

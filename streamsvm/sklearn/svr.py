@@ -64,7 +64,7 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
         method. Only linear models.
     curves, knots, smooth
         As for ``StreamSVC``.
-    certify : 'labels' or 'full', optional
+    certify : 'labels', 'full' or 'updates', optional
         Keep what encloses the exact optimum: ``decision_interval`` says between which numbers its predictions lie. Linear models alone.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
