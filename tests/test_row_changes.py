@@ -135,6 +135,21 @@ def test_rows_without_influence_have_a_receipt_and_change_nothing(tmp_path: Path
     )
 
 
+def test_bad_lines_that_were_skipped_are_named(tmp_path: Path) -> None:
+    X, y = drawn_rows(100)
+    lines = [",".join(map(str, row)) for row in np.column_stack([X, y])]
+    header, place = "a,b,c,d,e,f,label", tmp_path / "rows.csv"
+    place.write_text("\n".join([header, *lines, ""]))
+    sv.ingest(place, tmp_path / "rows.zarr", label="label")
+    sv.fit(tmp_path / "rows.zarr", tmp_path / "m.ssvm", certify="updates", loss="squared_hinge")
+    (tmp_path / "gone.csv").write_text("\n".join([header, *lines[:5], "1,2", ""]))
+    words = ("forget", tmp_path / "m.ssvm", tmp_path / "gone.csv", tmp_path / "less.ssvm", "--on-bad-line", "skip")
+    result = CliRunner().invoke(cli, [*map(str, words), "--max-bad", "50%"])
+    assert result.exit_code == 0, result.stderr
+    assert "5 rows removed" in result.stdout
+    assert "1 lines could not be read and were skipped" in result.stderr
+
+
 def test_rows_that_weigh_too_much_leave_a_ball_that_is_true(tmp_path: Path) -> None:
     X, y = drawn_rows()
     X[:, 5] = 0.0

@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
 from streamsvm import model as models
@@ -34,6 +33,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.options import ForgetJob, LearnJob
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches, build_file_request, locate_data, open_rows
+from streamsvm.jobs.without_effect import notices_on_unused_options, other_formats
 from streamsvm.locks import hold_lock
 from streamsvm.losses import LOSSES
 from streamsvm.model import Model
@@ -42,6 +42,7 @@ from streamsvm.proofs.enclosure import margins_of, slopes_of, work_bytes
 from streamsvm.proofs.kept import Enclosures, limit_bytes
 from streamsvm.proofs.row_changes import ChangeableProblem, RowChange
 from streamsvm.rows import Float64, row_count, row_slice
+from streamsvm.schedule.machine import limit_blas_threads
 from streamsvm.store.sources.byte_stream import standard_input
 from streamsvm.types import Loss, Report, Term, silent
 
@@ -91,7 +92,7 @@ def _run(job: ForgetJob | LearnJob, report: Report, *, are_added: bool) -> Chang
         outputs = [Output(out, MODEL), *([Output(Path(receipt), RECEIPT)] if receipt else [])]
         check_writable(outputs, [job.model, *job.data], overwrite=job.overwrite)
         stack.enter_context(hold_lock(out))
-        stack.enter_context(threadpool_limits(1))
+        stack.enter_context(limit_blas_threads())
         data = stack.enter_context(standard_input(job.data, out, cluster=False))
         model = models.load(Path(job.model))
         kept = check_changeable(model)
@@ -101,6 +102,9 @@ def _run(job: ForgetJob | LearnJob, report: Report, *, are_added: bool) -> Chang
         rows.plan_within(job.memory, BYTES_A_ROW)
         counted = _ChangedRows(model, kept, rows, are_added=are_added)
         changed = counted.change()
+        rows.notices += notices_on_unused_options(job, other_formats(job, rows.form))
+        if rows.rejects.count:
+            rows.notices.append(rows.rejects.summary())
         new = _with_changes(model, kept, changed, {"command": COMMANDS[are_added], "rows": counted.rows})
         if receipt:
             durable.write_file(Path(receipt), counted.receipt())

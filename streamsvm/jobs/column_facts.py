@@ -254,6 +254,7 @@ def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
         return []
     name_of = feature_names(store)
     deviation = np.sqrt(store.statistics().M2 / store.layout.rows)
+    bounds = None if model.enclosures is None else model.enclosures.coefficients()
     lists = []
     for k, w in enumerate(model.weights[:MAX_LISTED_CLASSES]):
         count = min(len(deviation), len(w) - 1)
@@ -262,8 +263,8 @@ def list_largest_coefficients(model: Model, store: Store) -> list[JsonObject]:
         shown = [j for j in top.tolist() if effect[j] > 0]
         rows = [(name_of(j), float(w[j]), float(deviation[j])) for j in shown]
         facts = {"positive": model.outcomes[k], "rows": rows, "intercept": float(w[-1]), "of": len(w) - 1}
-        if model.enclosures is not None:
-            low, high = model.enclosures.coefficients()
+        if bounds is not None:
+            low, high = bounds
             facts["intervals"] = [(float(low[k, j]), float(high[k, j])) for j in shown]
         lists.append(facts)
     return lists
