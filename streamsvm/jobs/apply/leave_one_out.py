@@ -22,8 +22,9 @@ from streamsvm.aliases import Array
 from streamsvm.engine.evaluation import ProblemBlock, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.jobs.apply.measures import sum_possible_errors
 from streamsvm.model import Model
-from streamsvm.model.model import CURVES, KERNEL, possible_classes
+from streamsvm.model.model import CURVES, KERNEL, count_possible_errors, possible_classes
 from streamsvm.proofs.enclosure import MOST_COMPONENTS, bytes_of_sums, has_enclosure, work_bytes
 from streamsvm.proofs.row_changes import ONE_ROW, StepLevels
 from streamsvm.rows import Float64
@@ -77,16 +78,13 @@ class LeaveOneOutCounts:
 
     def add_classes(self, low: Float64, high: Float64, truth: Array, threshold: float) -> None:
         """Add rows with decision values between low and high (n, k), whose class is ``truth`` (n,)."""
-        possible = possible_classes(low, high, 0, threshold)
-        can_be_right = possible[np.arange(len(truth)), truth]
-        self.wrong += int((~can_be_right).sum())
-        self.perhaps += int((~can_be_right | (possible.sum(axis=1) > 1)).sum())
+        wrong, perhaps = count_possible_errors(possible_classes(low, high, 0, threshold), truth)
+        self.wrong += wrong
+        self.perhaps += perhaps
 
     def add_numbers(self, low: Float64, high: Float64, targets: Float64) -> None:
         """Add rows with predictions between low and high (n,) of targets (n,)."""
-        largest = np.maximum(np.abs(low - targets), np.abs(high - targets))
-        least = np.maximum(np.maximum(low - targets, targets - high), 0.0)
-        self.sums += np.array([least.sum(), largest.sum(), least @ least, largest @ largest])
+        self.sums += sum_possible_errors(low, high, targets)
 
     def result(self, *, numeric: bool) -> LeaveOneOutFigures:
         """Return the figures."""

@@ -21,7 +21,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model
-from streamsvm.model.model import DIFFERS, PROVED
+from streamsvm.model.model import DIFFERS, PROVED, count_possible_errors
 from streamsvm.rows import Float64, Int32, Int64
 
 CURVE_POINTS = 200
@@ -88,6 +88,13 @@ class ProvedFigures(NamedTuple):
     """Bounds of the root of its mean squared error; None for classes."""
 
 
+def sum_possible_errors(low: Float64, high: Float64, targets: Float64) -> Float64:
+    """Return sums (4,) over rows: of the least and of the largest absolute errors of predictions between low and high (n,), and of the squares of both."""
+    largest = np.maximum(np.abs(low - targets), np.abs(high - targets))
+    least = np.maximum(np.maximum(low - targets, targets - high), 0.0)
+    return np.array([least.sum(), largest.sum(), least @ least, largest @ largest])
+
+
 class ProvedCounts:
     """Counts what is proved of rows (``ProvedFigures``), from intervals of decision values."""
 
@@ -109,21 +116,19 @@ class ProvedCounts:
         verdicts, possible = model.prove(model.codes(decision), low, high), model.possible_classes(low, high)
         self.proved += int((verdicts == PROVED).sum())
         self.differs += int((verdicts == DIFFERS).sum())
-        in_classes = truth < possible.shape[1]
-        can_be_right = in_classes & possible[np.arange(len(truth)), np.where(in_classes, truth, 0)]
-        self.wrong += int((~can_be_right).sum())
-        self.perhaps += int((~can_be_right | (possible.sum(axis=1) > 1)).sum())
+        wrong, perhaps = count_possible_errors(possible, truth)
+        self.wrong += wrong
+        self.perhaps += perhaps
         if low.shape[1] == 1:
             self.worst, self.best = self.worst or Ranking(), self.best or Ranking()
+            in_classes = truth < possible.shape[1]
             positive = (truth == 1)[in_classes]
             for ranking, (above, below) in ((self.worst, (low, high)), (self.best, (high, low))):
                 ranking.add(np.where(positive, above[in_classes, 0], below[in_classes, 0]), positive)
 
     def _add_numbers(self, truth: Float64, low: Float64, high: Float64) -> None:
         self.proved += int(np.isfinite(high - low).sum())
-        largest = np.maximum(np.abs(truth - low), np.abs(truth - high))
-        least = np.maximum(np.maximum(low - truth, truth - high), 0.0)
-        self._sums += [least.sum(), largest.sum(), least @ least, largest @ largest]
+        self._sums += sum_possible_errors(low, high, truth)
 
     def count_in(self, other: ProvedCounts) -> None:
         """Count the rows of another part."""

@@ -29,7 +29,7 @@ from streamsvm.jobs.fit.plan import Plan
 from streamsvm.jobs.folds import Trial
 from streamsvm.jobs.tune.options import TuneJob
 from streamsvm.jobs.tune.results import Score
-from streamsvm.model.model import possible_classes, predict_codes
+from streamsvm.model.model import count_possible_errors, possible_classes, predict_codes
 from streamsvm.proofs.cost_range import SIZES, CostFit, CostRange, start_levels
 from streamsvm.proofs.enclosure import has_enclosure, work_bytes
 from streamsvm.rows import Float64, Int32, row_count
@@ -231,10 +231,9 @@ class RegretSearch:
                     low, high = (
                         np.array(side).T for side in zip(*(_intersect(both, X) for both in problems), strict=True)
                     )
-                    possible = possible_classes(low, high)
-                    can_be_right = (truth >= 0) & possible[np.arange(len(truth)), np.maximum(truth, 0)]
-                    surely[number, k] += int((~can_be_right).sum())
-                    perhaps[number, k] += int((~can_be_right | (possible.sum(axis=1) > 1)).sum())
+                    least, most = count_possible_errors(possible_classes(low, high), truth)
+                    surely[number, k] += least
+                    perhaps[number, k] += most
         bounds = [
             ErrorBounds(least, largest, float(np.mean(low / rows)), float(np.mean(high / rows)))
             for (_, least, largest), low, high in zip(ends, surely, perhaps, strict=True)
