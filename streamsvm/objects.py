@@ -122,6 +122,8 @@ def read_object(url: str, limit: int, check: Callable[[int], None] | None = None
         if check is not None:
             check(size)
         for piece in answer.stream(min_chunk_size=PIECE_BYTES):
+            if len(content) + len(piece) > size:
+                raise ConnectionError("the body is longer than the object")
             content.extend(piece)
         if len(content) != size:
             raise ConnectionError("the body ended early")

@@ -28,11 +28,12 @@ ACCESS_KEY, SECRET = "an-access-key", "the-secret-that-nobody-sees"
 BUSY = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
 LEAST_FAULTY = 200
 """Bodies with fewer bytes are neither cut nor changed."""
+LONG_TAIL = bytes(64 << 20)
 
 
 class ObjectServer(ThreadingHTTPServer):
     """Objects in memory by '/bucket/key'. ``faults``: the probability of each fault of a GET, by its name: busy (503), reset, cut,
-    flip (one bit), hang (``hang_seconds``).
+    flip (one bit), hang (``hang_seconds``), long (cut; the answer with the rest has ``LONG_TAIL`` after it).
     """
 
     daemon_threads = True
@@ -140,7 +141,9 @@ class _Handler(BaseHTTPRequestHandler):
             stop = min(len(body), int(last) + 1) if first and last else len(body)
             head["Content-Range"] = f"bytes {start}-{stop - 1}/{len(body)}"
             status, body = 206, body[start:stop]
-        cut = None
+        cut, tail = None, b""
+        if fault == "long":
+            cut, tail = (None, LONG_TAIL) if wanted else (len(body) // 2, b"")
         if len(body) >= LEAST_FAULTY and fault in {"cut", "flip"}:
             place = self.server.random.randrange(len(body))
             if fault == "flip":
@@ -149,7 +152,7 @@ class _Handler(BaseHTTPRequestHandler):
                 body = bytes(changed)
             else:
                 cut = place
-        self._send(status, body, head, cut)
+        self._send(status, body, head, cut, tail)
 
     def _list(self, bucket: str, prefix: str) -> bytes:
         start = f"{bucket.rstrip('/')}/"
@@ -163,14 +166,17 @@ class _Handler(BaseHTTPRequestHandler):
         )
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{entries}</ListBucketResult>".encode()
 
-    def _send(self, status: int, body: bytes, head: Mapping[str, str] = {}, cut: int | None = None) -> None:
+    def _send(
+        self, status: int, body: bytes, head: Mapping[str, str] = {}, cut: int | None = None, tail: bytes = b""
+    ) -> None:
         self.send_response(status)
         for name, value in head.items():
             self.send_header(name, value)
-        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Content-Length", str(len(body) + len(tail)))
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(body[:cut])
+            self.wfile.write(tail)
             self.server.requests["bytes"] += len(body[:cut])
         if cut is not None:
             self._drop()

@@ -6,6 +6,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,18 @@ def test_remote_answer_that_does_not_come_is_given_up(folder: Path, server: Obje
     server.random.seed(3)
     assert same(rows_of(sv.open_store(URL)), rows_of(sv.open_store(folder / "rows.zarr")))
     assert server.requests["hang"]
+
+
+def test_remote_answer_longer_than_its_object_takes_no_memory(server: ObjectServer) -> None:
+    server.objects["/bucket/long"] = bytes(2 << 20)
+    server.faults = {"long": 1.0}
+    tracemalloc.start()
+    try:
+        with pytest.raises(sv.StorageError, match="there was no whole answer"):
+            objects.read_object("s3://bucket/long", 4 << 20)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_remote_labels_are_asked_for_once(server: ObjectServer, tmp_path: Path) -> None:
