@@ -107,9 +107,12 @@ class RowsOptions(ReadOptions):
 Job = TypeVar("Job", bound=Checked)
 HELD_OUT = 0.1
 """Default share of the rows of files that is held out."""
-SEVERAL, CHUNKS_FOR_VALIDATION, MIN_CHUNK = 8, 64, 4096
-"""Files of which a fit holds out chunks are small if they are fewer chunks than the first number. They are cut into as
-many chunks as the second one, of at least this many bytes if that makes several chunks."""
+SEVERAL = 8
+"""If a fit holds out chunks, data of fewer chunks than this are cut into smaller ones."""
+CHUNKS_FOR_VALIDATION = 64
+"""The number of chunks into which they are then cut."""
+MIN_CHUNK = 4096
+"""The least bytes of such a chunk, unless the data are then fewer than ``SEVERAL`` chunks."""
 CHUNK_OF_GIVEN_ROWS = 256 << 10
 """The bytes of a chunk for rows of a program of which a fit holds out chunks, unless their size is known to be small."""
 LEAST_CHUNK = 64

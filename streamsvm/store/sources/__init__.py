@@ -50,7 +50,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamsvm.errors import DataError, StreamSVMError, UsageError
-from streamsvm.input_files import find_url
 from streamsvm.registry import Registry
 from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, width_bytes
@@ -119,11 +118,11 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
     """
     import pyarrow as pa
 
-    files = [path for path in map(Path, paths) if find_url(path) is not None or path.is_file()]
+    from streamsvm.store.sources.remote_files import file_size, is_file_or_object
+
+    files = [path for path in map(Path, paths) if is_file_or_object(path)]
     if not files:
         return NO_TABLE
-    from streamsvm.store.sources.remote_files import file_size
-
     samples = {files[0], max(files, key=file_size)}
     try:
         return max((_table_width(path, options) for path in samples), key=lambda width: width.nbytes)

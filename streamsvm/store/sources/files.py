@@ -22,7 +22,13 @@ from streamsvm.input_files import find_url, is_folder, is_there, what_is
 from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding, source_name
-from streamsvm.store.sources.remote_files import file_size, list_url, open_ranges, refuse_remote_lakes
+from streamsvm.store.sources.remote_files import (
+    file_size,
+    is_file_or_object,
+    list_url,
+    open_ranges,
+    refuse_remote_lakes,
+)
 
 HEAD = 1 << 16
 """The number of bytes from which the format of a file is detected."""
@@ -262,7 +268,7 @@ def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
 
 def _may_be_empty(path: Path) -> bool:
     """Return whether a path is a file or object that is small enough to be checked for having no rows."""
-    return (find_url(path) is not None or path.is_file()) and file_size(path) <= LARGEST_EMPTY
+    return is_file_or_object(path) and file_size(path) <= LARGEST_EMPTY
 
 
 def _single_line(path: Path) -> bytes | None:

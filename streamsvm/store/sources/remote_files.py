@@ -119,6 +119,11 @@ def file_facts(url: str) -> ObjectFacts:
     return _facts[url]
 
 
+def is_file_or_object(path: Path) -> bool:
+    """Return whether a path is a file, or the URL of an object."""
+    return find_url(path) is not None or path.is_file()
+
+
 def file_size(path: Path) -> int:
     """Return the bytes of a file or object. Raises OSError, MissingError, StorageError."""
     url = find_url(path)
