@@ -151,7 +151,7 @@ class CurveOptions(Checked):
         bool | None,
         Option(
             "Fit a piecewise-linear curve for each numeric column in place of a weight; columns made from categories and text keep "
-            "their weights. The knots are found in one more reading.",
+            "their weights. The knots are chosen in one more pass over the data.",
             "curves",
         ),
     ] = None
