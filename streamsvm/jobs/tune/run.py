@@ -588,20 +588,18 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
                 yield score_cell(cell, job, (store, fold_store), report)
 
         table, regret = list[Score](), None
-        rounds = (
-            iter(())
-            if job.regret is not None
-            else _run_rounds(search_rounds(job, grid, store.layout.rows, measure), list(done), score_cells)
-        )
-        if job.regret is not None and fold_store is not None:
+        if job.regret is not None:
+            assert fold_store is not None  # --regret is refused with --cluster
             table, regret = prove_costs(job, (store, fold_store), plans[0], report)
-        for scores, fresh in rounds:
-            table += scores
-            if fresh:
-                for score in scores:
-                    report({"event": "tuned", **score.facts(measure)})
-                done.append(scores)
-                write_search_journal(out, key, done)
+        else:
+            rounds = search_rounds(job, grid, store.layout.rows, measure)
+            for scores, fresh in _run_rounds(rounds, list(done), score_cells):
+                table += scores
+                if fresh:
+                    for score in scores:
+                        report({"event": "tuned", **score.facts(measure)})
+                    done.append(scores)
+                    write_search_journal(out, key, done)
         facts = {
             "settings": msgspec.to_builtins(job),
             "store": store.digest,
