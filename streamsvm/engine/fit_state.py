@@ -78,7 +78,7 @@ class ProblemRun:
 
     problem: Problem
     state: State
-    """The state of its solver; None until its passes begin (``types.Solver.at_once``)."""
+    """The state of its solver; None until its passes begin (``types.Solver.problems_per_batch``)."""
     certificate: Certificate | None = None
     """Certificate of the last pass; None before the first pass is closed."""
     done: bool = False
@@ -187,7 +187,7 @@ class Training:
 
     def batches_waiting(self, solver: AnySolver) -> int:
         """Return the number of batches of problems whose passes begin later."""
-        return -(-len(self.waiting()) // (solver.at_once or len(self.runs) or 1))
+        return -(-len(self.waiting()) // (solver.problems_per_batch or len(self.runs) or 1))
 
     def begin(self, stop: Stop, solver: AnySolver) -> None:
         """Begin a pass. If no problem is active, start the next batch first. Before a batch's last pass, ask the solver for
@@ -206,7 +206,7 @@ class Training:
         solved = [run.state for run in self.runs if run.state is not None]
         for state in solved:
             solver.forget_steps(state)
-        following = self.waiting()[: solver.at_once or None]
+        following = self.waiting()[: solver.problems_per_batch or None]
         states = solver.start_after([run.problem for run in following], solved)
         for run, state in zip(following, states, strict=True):
             run.state = state

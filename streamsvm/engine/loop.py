@@ -74,7 +74,7 @@ class FitLoop(ABC):
     """Makes passes until every problem has an exact duality gap within its tolerance, or a limit is reached."""
 
     def __init__(self, solver: AnySolver, problems: list[Problem], report: Report) -> None:
-        first = problems[: solver.at_once or None]
+        first = problems[: solver.problems_per_batch or None]
         states = [solver.start(problem) for problem in first] + [None] * (len(problems) - len(first))
         self.training = Training(list(map(ProblemRun, problems, states)))
         self.evaluator: PassEvaluator | None = None

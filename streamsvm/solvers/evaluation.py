@@ -130,9 +130,7 @@ class PointSums:
         """Add a block at w, and return its decision values X w."""
         if self.low is None:
             self.low = np.zeros_like(self.v)
-        self.rows = self.rows or problem.regularizer.row_sums(self.components)
-        if self.rows is not None:
-            self.rows.add(problem, block)
+        self.rows = add_row_sums(self.rows, problem, block)
         self.unformed = self.unformed or isinstance(block.X, LazyRows)
         f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
         self.sums = self.sums.plus(sums)
@@ -179,13 +177,7 @@ class DualSums:
 
     def add(self, problem: Problem, block: Block, alpha: Float64) -> None:
         """Add a block with its dual variables (n,)."""
-        signed = alpha * problem.kind.signs(block.y)
-        if isinstance(block.X, Curved):
-            _add_precisely(self.v, self.low, operators.adjoint(block.X, signed, problem.columns))
-        elif isinstance(block.X, operators.Factored):
-            self.v += operators.adjoint(block.X, signed, problem.columns)
-        else:
-            add_rows_precisely(block.X, signed, self.v, self.low)
+        _add_adjoint(block.X, alpha * problem.kind.signs(block.y), problem.columns, self.v, self.low)
         self.gain += dual_sum(alpha, block.y, block.s, problem.C, problem.loss)
 
     def merge(self, other: DualSums) -> None:
@@ -217,19 +209,32 @@ def evaluate_block(
         f = np.zeros(len(block.y)) if isinstance(X, LazyRows) else operators.margins(X, w)
         slopes, second_derivatives = np.empty(len(f)), np.empty(len(f))
         sums = slopes_pass(block.y, block.s, f, cost, slopes, second_derivatives)
-        if isinstance(X, operators.Factored):
-            v[0][:] += operators.adjoint(X, slopes, problem.columns)
-        elif isinstance(X, Curved):
-            _add_precisely(*v, operators.adjoint(X, slopes, problem.columns))
+        if not isinstance(X, LazyRows):
+            _add_adjoint(X, slopes, problem.columns, *v)
         return f, sums
     f = np.empty(len(block.y))
     return f, look_pass(block.labeled, w, cost, f, *v)
 
 
-def _add_precisely(v: Float64, low: Float64, term: Float64) -> None:
-    """Add ``term`` to v + low, where low is the accumulated rounding error of v. Changes both."""
-    v[:], error = two_sum(v, term)
-    low += error
+def _add_adjoint(X: operators.Operand, a: Float64, columns: int, v: Float64, low: Float64) -> None:
+    """Add X' a to v + low, where low is the accumulated rounding error of v. Changes both; of low-rank factors only v."""
+    if isinstance(X, operators.Factored):
+        v += operators.adjoint(X, a, columns)
+    elif isinstance(X, Curved):
+        v[:], error = two_sum(v, operators.adjoint(X, a, columns))
+        low += error
+    else:
+        add_rows_precisely(X, a, v, low)
+
+
+def add_row_sums(rows: Any, problem: Problem, block: Block) -> Any:
+    """Return ``rows``, the sums over all rows that the regularizer needs, with a block added. They are None before the first
+    block, and if it needs none.
+    """
+    rows = rows or problem.regularizer.row_sums(problem.columns + 1)
+    if rows is not None:
+        rows.add(problem, block)
+    return rows
 
 
 def slopes_at(problem: Problem, dual_point: DualPoint, block: Block) -> Float64:

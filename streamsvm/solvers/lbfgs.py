@@ -61,7 +61,7 @@ from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import DefectError
 from streamsvm.losses import Logistic
 from streamsvm.rows import Float64
-from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_to_sum, slopes_at
+from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_row_sums, add_to_sum, slopes_at
 from streamsvm.solvers.free_bias import ClassWeights
 from streamsvm.solvers.softmax import are_ones, dual_values, evaluate_tiles, rows_per_tile, sharpness_of
 from streamsvm.types import (
@@ -303,10 +303,10 @@ class LBFGS(Solver[LBFGSState]):
         return _begin_at(problem, point, 1, BOUND_STEPS)
 
     @property
-    def at_once(self) -> int:
+    def problems_per_batch(self) -> int:
         return self.problems or 0
 
-    def with_at_once(self, count: int, user_set: Collection[str]) -> LBFGS | None:
+    def with_problems_per_batch(self, count: int, user_set: Collection[str]) -> LBFGS | None:
         return None if "problems" in user_set else replace(self, problems=count)
 
     def start_after(self, problems: Sequence[Problem], solved: Sequence[LBFGSState]) -> list[LBFGSState]:
@@ -350,7 +350,8 @@ class LBFGS(Solver[LBFGSState]):
     def visit(self, state: LBFGSState, block: Block) -> None:
         """Add the block to the sums at the point. With other problems, ``finish_shared`` adds it to v."""
         problem, rows = state.problem, len(block.y)
-        _add_class_weights(state, block)
+        if state.passes == 0:
+            state.rows = add_row_sums(state.rows, problem, block)
         if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
         if isinstance(problem.loss, Logistic) and state.product is not None and not state.precise:
@@ -524,7 +525,8 @@ class SoftmaxLBFGS(LBFGS):
     def visit(self, state: LBFGSState, block: Block) -> None:
         """Add the block to the sums at the point, tile by tile."""
         problem, are_plain = state.problem, are_ones(block.s)
-        _add_class_weights(state, block)
+        if state.passes == 0:
+            state.rows = add_row_sums(state.rows, problem, block)
         if not state.has_basis and not state.in_company:
             state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
         losses, gain, sharpness = 0.0, 0.0, sharpness_of(problem)
@@ -566,15 +568,6 @@ class FreeBiasSoftmaxLBFGS(SoftmaxLBFGS):
     """L-BFGS for softmax problems with a free bias, without dual variables."""
 
     has_dual_witness: ClassVar[bool] = False
-
-
-def _add_class_weights(state: LBFGSState, block: Block) -> None:
-    """Add the block to the weights of the classes, if the problem has a free bias."""
-    if state.passes:
-        return
-    state.rows = state.rows or state.problem.regularizer.row_sums(state.problem.components)
-    if state.rows is not None:
-        state.rows.add(state.problem, block)
 
 
 def _logistic_slopes(loss: Logistic, C: float, block: Block, f: Array) -> tuple[tuple[float, ...], float]:

@@ -37,7 +37,7 @@ from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.matrix_products import multiply, sum_products
 from streamsvm.rows import CSR, Dense, Float32, Float64, Targets, row_slice
-from streamsvm.solvers.evaluation import PointSums
+from streamsvm.solvers.evaluation import PointSums, add_row_sums
 from streamsvm.solvers.free_bias import ClassWeights
 from streamsvm.types import AnySolver, Block, Kind, Problem
 from streamsvm.types.problem import Bounds
@@ -270,9 +270,7 @@ class SoftmaxEvaluation:
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Add a block, with the dual variables (n, K) of its rows or None."""
         problem = self.problem
-        self.rows = self.rows or problem.regularizer.row_sums(problem.components)
-        if self.rows is not None:
-            self.rows.add(problem, block)
+        self.rows = add_row_sums(self.rows, problem, block)
         losses, gain = add_slopes(problem, block, self.weights, self.slopes.v)
         self.losses, self.slopes.gain = self.losses + losses, self.slopes.gain + gain
         if alpha is not None:

@@ -63,7 +63,7 @@ class Cost:
     shared_per_part: int = 0
     """Bytes of the sums of one part of a pass that all problems share."""
     solved: int = 0
-    """Bytes that remain of ``fixed`` when a problem is solved and later ones begin (``Solver.at_once``)."""
+    """Bytes that remain of ``fixed`` when a problem is solved and later ones begin (``Solver.problems_per_batch``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +316,11 @@ class Solver(ABC, Generic[S]):
     # -- problems one after the other, where memory is short
 
     @property
-    def at_once(self) -> int:
+    def problems_per_batch(self) -> int:
         """The largest number of problems in the same passes; others follow when these are solved. 0: all of them."""
         return 0
 
-    def with_at_once(self, count: int, user_set: Collection[str]) -> Self | None:
+    def with_problems_per_batch(self, count: int, user_set: Collection[str]) -> Self | None:
         """Return the solver with at most ``count`` problems in the same passes; None if their number is fixed.
 
         ``user_set``: names of the settings that the user gave.

@@ -45,10 +45,10 @@ def plan_memory(
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, feature_layout, readers) + enclosure_terms(job, problems, readers)
     terms += warm_start_terms(problems) + _memory_of_validation(job, layout, problems, count)
-    at_once = solver.at_once or len(problems)
-    active, others = costs[:at_once], costs[at_once:]
+    problems_per_batch = solver.problems_per_batch or len(problems)
+    active, others = costs[:problems_per_batch], costs[problems_per_batch:]
     solver_bytes = sum(c.fixed for c in active) + sum(c.solved for c in others) + sum_shared_bytes(costs, problems)
-    why = f"{len(problems)} problem(s)" + (f", {at_once} at a time" if others else "")
+    why = f"{len(problems)} problem(s)" + (f", {problems_per_batch} at a time" if others else "")
     terms.append(Term("solver", solver_bytes, why))
     scratch = sum(c.per_block_row for c in active)
     if problems[0].kind.selects_rows:
@@ -154,8 +154,8 @@ def fit_to_memory(
     memory = budget.with_most_threads(plan_with, count_wanted_threads(job.threads))
     while memory.total > memory.limit and (less := solver.shrink_memory(problems[0], job.options)) is not None:
         solver, memory = less, plan_with(1, less)
-    for at_once in _fewer_at_once(problems):
-        split = None if memory.total <= memory.limit else solver.with_at_once(at_once, job.options)
+    for count in _smaller_batches(problems):
+        split = None if memory.total <= memory.limit else solver.with_problems_per_batch(count, job.options)
         if split is not None:
             solver, memory = split, plan_with(1, split)
     if store.layout.remote and job.prefetch == DEFAULT_PREFETCH and memory.total <= memory.limit:
@@ -164,7 +164,7 @@ def fit_to_memory(
     return solver, memory
 
 
-def _fewer_at_once(problems: Sequence[Problem]) -> Iterator[int]:
+def _smaller_batches(problems: Sequence[Problem]) -> Iterator[int]:
     """Yield numbers of problems to solve in the same passes, from all downward: of whole values of C in groups of about
     the same size, then of parts of the classes of one.
     """

@@ -109,7 +109,8 @@ def solve_small_problems(problems: Iterable[SmallProblem], X: Rows, accepted: fl
     arithmetics: dict[tuple[float, float, float], _Values] = {}
     memory, dense = _Memory(), None
     matrix: _Matrix | None = None
-    for problem, numbers, y, s in problems:
+    for small in problems:
+        problem, numbers = small.problem, small.numbers
         dense = to_matrix(X, problem.columns) if dense is None else dense
         key = (problem.C, max(problem.weights, default=1.0), problem.tolerance)
         if key not in arithmetics:
@@ -119,9 +120,9 @@ def solve_small_problems(problems: Iterable[SmallProblem], X: Rows, accepted: fl
             known = next((values for values in arithmetics.values() if values.form == form), None)
             arithmetics[key] = _Values(dense, form) if known is None else known
         values = arithmetics[key]
-        if matrix is None or matrix.numbers is not numbers or matrix.of is not values:
+        if matrix is None or matrix.numbers is not numbers or matrix.values is not values:
             matrix = _Matrix(values, numbers, memory.lend(len(numbers), values.columns.dtype))
-        yield _solve(problem, matrix, X, y, s, accepted)
+        yield _solve(small, matrix, X, accepted)
 
 
 class _Values:
@@ -162,7 +163,7 @@ class _Matrix:
     """The rows of a problem, and of their matrix K, which problems of the same rows share."""
 
     def __init__(self, values: _Values, numbers: Int64, K: Array) -> None:
-        self.of, self.numbers, q = values, numbers, len(numbers)
+        self.values, self.numbers, q = values, numbers, len(numbers)
         is_whole = q == len(values.rows)
         self.rows = values.rows if is_whole else values.rows[numbers]
         self.K = Matrix(
@@ -184,26 +185,30 @@ def _source_of(form: Form) -> int:
     return SQUARES if form.arithmetic == DIFFERENCES else PRODUCTS
 
 
-def _solve(  # noqa: PLR0917
-    problem: Problem,
-    matrix: _Matrix,
-    X: Rows,
-    y: Targets,
-    s: Float32 | Float64,
-    accepted: float,
-) -> Solved | None:
+def _solve(small: SmallProblem, matrix: _Matrix, X: Rows, accepted: float) -> Solved | None:
     """Return the solved problem; None if there are rows of one class only, or if it is given up."""
+    problem, _, y, s = small
     signs = y[s > 0.0]
     if not len(signs) or signs.min() == signs.max():
         return None
-    q, of, cost, f = len(y), matrix.of, RowLoss(problem.C, problem.loss, problem.loss), np.zeros(len(y))
+    q, values, cost, f = len(y), matrix.values, RowLoss(problem.C, problem.loss, problem.loss), np.zeros(len(y))
     at = coordinates(y, s, np.zeros(q), f, cost, 0.0)
     left, violation, target = MAX_STEPS + MAX_STEPS_PER_ROW * q, FIRST_VIOLATION, SHARE * problem.tolerance
     for _ in range(ATTEMPTS):
-        outcome = optimize(matrix.K, of.kernel, y, s, cost, at, f, of.flat, violation, target, left)
-        form, left = of.certified_form, left - outcome.steps
+        outcome = optimize(matrix.K, values.kernel, y, s, cost, at, f, values.flat, violation, target, left)
+        form, left = values.certified_form, left - outcome.steps
         sums = conclude(
-            matrix.rows, form.kernel, _source_of(form), y, s, cost, at, f, outcome.intercept, of.slack, of.errors
+            matrix.rows,
+            form.kernel,
+            _source_of(form),
+            y,
+            s,
+            cost,
+            at,
+            f,
+            outcome.intercept,
+            values.slack,
+            values.errors,
         )
         losses = sums.losses, sums.upper
         rounding = bound_rounding(problem, sums.error, sums.weight, sums.absolute, losses)
@@ -214,7 +219,7 @@ def _solve(  # noqa: PLR0917
     if not certificate.gap <= accepted:
         return None
     support = np.flatnonzero(at.x)
-    state = DecompositionState(problem, of.form, q)
+    state = DecompositionState(problem, values.form, q)
     terms = (column[support] for column in (at.ridge, at.low, at.high, at.p, at.x, at.v))
     numbers = matrix.numbers[support]
     state.support = Pool(take_rows(X, numbers), numbers, np.ones(len(support)), *terms)

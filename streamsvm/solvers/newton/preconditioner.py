@@ -326,7 +326,7 @@ class CurvePreconditioner(ArrowPreconditioner):
 
     def block_step(self, residual: Float64) -> Float64:
         step = np.zeros_like(residual)
-        step[self.chosen] = (residual / self._diagonal)[self.chosen]
+        step[self.chosen] = residual[self.chosen] / self._diagonal[self.chosen]
         return step
 
 
