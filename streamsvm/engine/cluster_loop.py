@@ -157,11 +157,11 @@ class DistributedTrainer(GroupTrainer):
         training.reads_repeated += result.costs.reads_repeated
         results = zip(active, result.states, result.certificates, result.witnesses, strict=True)
         for position, (problem, state, certificate, witness) in enumerate(results, 1):
-            self._progress.closing(position, len(active))
+            self._progress.report_problem(position, len(active))
             run = training.runs[problem.number]
             run.state, run.dual_witness = clone(state), clone(witness)
             run.record_certificate(certificate)
-            self._progress.certificate(problem.number, run)
+            self._progress.report_certificate(problem.number, run)
 
     @contextmanager
     def saving_on_cluster_failure(self, checkpointer: Checkpointer) -> Iterator[None]:

@@ -90,18 +90,18 @@ class StreamTrainer(FitLoop):
             training.chunks_visited += 1
             training.read_wait_seconds = self._previously_waited + stream.seconds_waited
             rows_visited += len(loaded.chunk.codes)
-            self._progress.rows(rows_visited, self._store.layout.rows)
+            self._progress.report_rows(rows_visited, self._store.layout.rows)
             # After the last visit too: closing a pass may take longer than its visits.
             checkpointer.save_if_due(training)
         training.passes, training.chunks_visited = training.passes + 1, 0
         self._visitor.share_between_problems([problem.state for problem in active])
         for position, problem in enumerate(active, 1):
-            self._progress.closing(position, len(active))
+            self._progress.report_problem(position, len(active))
             run = training.runs[problem.number]
             with self._count_in_memory_time() as deadline:
                 certificate = self._visitor.finish(run.state, deadline)
             run.record_certificate(certificate)
-            self._progress.certificate(problem.number, run)
+            self._progress.report_certificate(problem.number, run)
 
     def _count_visited_rows(self) -> int:
         """Return the number of rows that the current pass has visited already, before it was interrupted."""
@@ -169,13 +169,13 @@ class LocalGroupTrainer(GroupTrainer):
                 setattr(state, name, value)
         visitor.share_between_problems(result.states)
         for position, (problem, state) in enumerate(zip(active, result.states, strict=True), 1):
-            self._progress.closing(position, len(active))
+            self._progress.report_problem(position, len(active))
             run = training.runs[problem.number]
             run.state = state
             with self._count_in_memory_time() as deadline:
                 certificate = visitor.finish(state, deadline)
             run.record_certificate(certificate)
-            self._progress.certificate(problem.number, run)
+            self._progress.report_certificate(problem.number, run)
 
     def _visit_groups(self, pass_input: PassInput, checkpointer: Checkpointer) -> PartialResult:
         if self._solver.shuffled:

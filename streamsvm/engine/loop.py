@@ -1,8 +1,8 @@
 """Run the fit loop, which is the same for every solver. ``local_loop`` makes its passes in this process, ``cluster_loop``
 makes them on a cluster.
 
-A pass visits every chunk with the solver of every problem that is not done, then closes the pass. The loop makes passes
-until every problem's duality gap has been computed exactly and is at most its tolerance. All problems (classes, values
+In a pass, the solver of every problem that is not done visits every chunk; at the end of the pass the solver turns its
+sums into the next weights (it closes the pass). The loop makes passes until every problem's duality gap has been computed exactly and is at most its tolerance. All problems (classes, values
 of C) visit a block while it is in memory, so that one pass over the data serves them all. A callback may ask the fit to
 end (``end_fit``); the fit then stops as it does at its time limit: after one final pass that computes exact
 certificates.
@@ -151,7 +151,9 @@ class FitLoop(ABC):
                 checkpointer.save_if_due(training)
 
     def _seconds_to_reserve(self) -> float:
-        """Return the seconds to reserve for one more pass, the final pass and later work; 0 if passes can be abandoned."""
+        """Return the seconds to reserve for one more pass, the final pass and later work; 0 for exact kernels, whose passes can be
+        stopped at any row.
+        """
         passes = 2.0 + self.training.batches_waiting(self._solver) + self.reserved_passes
         return 0.0 if self._solver.exact_kernel else passes * min(self._recent_seconds)
 
@@ -189,7 +191,7 @@ class FitLoop(ABC):
         pending = self._problems_with_steps()
         with self._count_in_memory_time() as deadline:
             for position, problem in enumerate(pending, 1):
-                self._progress.closing(position, len(pending))
+                self._progress.report_problem(position, len(pending))
                 for _ in make_pending_steps(self._solver, problem.state, deadline):
                     checkpointer.save_if_due(self.training)
 
@@ -298,6 +300,6 @@ class GroupTrainer(FitLoop):
 
         def on_progress(done: int) -> None:
             checkpointer.save_if_due(self.training)
-            self._progress.rows(self._rows_up_to[done], self._rows_up_to[-1])
+            self._progress.report_rows(self._rows_up_to[done], self._rows_up_to[-1])
 
         return on_progress

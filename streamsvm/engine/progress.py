@@ -40,20 +40,20 @@ class ProgressReporter:
         self._training, self._report = training, report
         self.stopwatch = Stopwatch()
 
-    def rows(self, visited: int, of: int) -> None:
+    def report_rows(self, visited: int, of: int) -> None:
         """Report the number of rows visited in the current pass, unless the last report was sent shortly before."""
         if self.stopwatch.due():
             self._event("progress", {"pass": self._training.passes + 1, "rows": visited, "of": of})
 
-    def closing(self, position: int, of: int) -> None:
-        """Report that a pass is being closed for the problem at ``position``, from 1, of ``of`` problems.
+    def report_problem(self, position: int, of: int) -> None:
+        """Report that the work at the end of a pass has come to the problem at ``position``, from 1, of ``of`` problems.
 
-        Closing a pass may take longer than reading it. No report is sent for a single problem.
+        It may take longer than reading the rows. No report is sent for a single problem.
         """
         if of > 1:
             self._event("progress", {"pass": self._training.passes, "closing": position, "problems": of})
 
-    def certificate(self, k: int, run: ProblemRun) -> None:
+    def report_certificate(self, k: int, run: ProblemRun) -> None:
         """Report the certificate of problem ``k`` after a pass was closed."""
         certificate = run.certificate
         assert certificate is not None

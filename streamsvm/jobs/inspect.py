@@ -31,7 +31,7 @@ PROBE_SECONDS = 0.5
 """Seconds for which the read rate is measured."""
 PACKAGES = ("numpy", "scipy", "numba", "h5py", "zarr", "dask", "pyarrow", "msgspec", "crc32c", "safetensors")
 CLUSTER = (
-    "local:N does the work of N threads, some seconds later; workers on other machines pay off for jobs that take at "
+    "local:N is as fast as N threads, but takes some seconds to start; workers on other machines pay off for jobs that take at "
     "least half a minute on the threads of this machine"
 )
 """The size of jobs from which a cluster pays off; workers take 4 to 14 s to start and to load compiled code."""
@@ -90,8 +90,8 @@ def _statistics(store: StoredFiles) -> list[JsonObject]:
     """Return name, mean, standard deviation, minimum and maximum of each column, in its original units."""
     moments, rows = store.statistics(), store.layout.rows
     offsets = offsets_of_store(store.facts)
-    for ends in (moments.mean, moments.minimum, moments.maximum):
-        ends[offsets.columns] += offsets.values
+    for values in (moments.mean, moments.minimum, moments.maximum):
+        values[offsets.columns] += offsets.values
     names = store.facts.get("names") or [str(j) for j in range(store.layout.columns)]
     deviation = np.sqrt(moments.M2 / rows)
     arrays = (moments.mean, deviation, moments.minimum, moments.maximum)
@@ -185,7 +185,7 @@ def doctor(directory: Path) -> JsonObject:
         "blas": _blas(),
         "memory": _memory(),
         "disk": {"directory": str(directory.resolve()), **disk_speed(directory)},
-        "passes": _passes(),
+        "passes": _compiled_passes(),
     }
 
 
@@ -216,7 +216,7 @@ def _memory() -> JsonObject:
     }
 
 
-def _passes() -> JsonObject:
+def _compiled_passes() -> JsonObject:
     from streamsvm.compute import cache_directory
 
     directory = cache_directory()

@@ -577,8 +577,8 @@ def _point_of_slopes(segment_best: BestPoint) -> ProvenPoint | None:
     """Return the best dual point of the slopes along a segment; None if a = 0 is better."""
     return (
         None
-        if segment_best.steepest is None
-        else ProvenPoint(segment_best.steepest, np.empty(0, np.int64), np.empty(0))
+        if segment_best.best_dual_point is None
+        else ProvenPoint(segment_best.best_dual_point, np.empty(0, np.int64), np.empty(0))
     )
 
 

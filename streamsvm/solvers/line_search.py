@@ -32,7 +32,7 @@ length. If the first slope is very large, a slope that is small relative to it m
 MIN_BRACKET_RATIO = 0.999
 """The search stops when the lower end of the bracket is at least this fraction of the upper end."""
 CUT_FACTOR = 1e-2
-"""Factor to the next trial if a length is too long and no shorter length is known to be too short."""
+"""Factor to the next trial while the lower end of the bracket is 0."""
 STEPS = (1.0, 0.0, 0.6, 0.3, 0.1, 0.03)
 """Points of a segment that are evaluated, as fractions of the way to the candidate. The candidate comes first, since it
 is nearly always the best."""
@@ -87,8 +87,8 @@ class BestPoint(NamedTuple):
     primal: float
     """P there."""
     dual: float
-    """The largest D of the slopes at any point of the segment, and of a = 0."""
-    steepest: Float64 | None
+    """The largest D of these dual points: the slopes at each point of the segment, and a = 0."""
+    best_dual_point: Float64 | None
     """(p,) the point of the segment whose slopes have that D; None: a = 0 has it."""
     v: Float64
     """(p,) sum a_i y_i x_i of the slopes at the point."""
@@ -150,9 +150,9 @@ class SegmentSums:
         primal = [objective.value(x) + float(losses) for x, losses in zip(points, self.losses, strict=True)]
         dual = [objective.dual(float(gain), u) for gain, u in zip(self.gains, v, strict=True)]
         best, highest = int(np.argmin(primal)), int(np.argmax(dual))
-        steepest = points[highest] if dual[highest] > objective.least else None
+        best_dual_point = points[highest] if dual[highest] > objective.least else None
         bound, gain = max(objective.least, *dual), float(self.gains[best])
-        return BestPoint(points[best], STEPS[best], primal[best], bound, steepest, v[best], gain)
+        return BestPoint(points[best], STEPS[best], primal[best], bound, best_dual_point, v[best], gain)
 
 
 class SegmentState:

@@ -108,22 +108,22 @@ def pad_stop(spec: ArraySpec, stop: int) -> int:
     return -(-stop // spec.unit) * spec.unit
 
 
-def read_range(array: UnitArray, start: int, stop: int, into: memoryview, *, past_cache: bool = False) -> None:
+def read_range(array: UnitArray, start: int, stop: int, into: memoryview, *, bypass_cache: bool = False) -> None:
     """Read items [start, stop) into ``into``; verify the sizes of files and, at the end of a unit, the crc stored
     there.
 
-    ``past_cache``: use direct I/O if the file system supports it. Raises DataError when a unit is missing or its file
+    ``bypass_cache``: use direct I/O if the file system supports it. Raises DataError when a unit is missing or its file
     has another size or crc; StorageError when a read fails.
     """
     filled = 0
     for segment in find_segments(array.spec, start, stop):
         place = array.place(segment.unit)
         tail = bytearray(CRC_BYTES if segment.ends_unit and place.crc is not None else 0)
-        read_place(place, segment.offset, into[filled : filled + segment.nbytes], tail, past_cache=past_cache)
+        read_place(place, segment.offset, into[filled : filled + segment.nbytes], tail, bypass_cache=bypass_cache)
         filled += segment.nbytes
 
 
-def read_place(place: Place, offset: int, into: memoryview, tail: bytearray, *, past_cache: bool = False) -> None:
+def read_place(place: Place, offset: int, into: memoryview, tail: bytearray, *, bypass_cache: bool = False) -> None:
     """Fill ``into`` from byte ``offset`` of a unit on. If ``tail`` is not empty, read the following bytes into it and
     compare them with the crc of the unit.
     """
@@ -134,7 +134,7 @@ def read_place(place: Place, offset: int, into: memoryview, tail: bytearray, *, 
         if size != place.file_bytes:
             message = f"{place.path} has {size} bytes, expected {place.file_bytes}"
             raise DataError(message, code="E-CHUNKS", hint=f"the file was cut or replaced: {HINT}")
-        if not (past_cache and read_past_cache(descriptor, into, tail, place.offset + offset)):
+        if not (bypass_cache and read_bypassing_cache(descriptor, into, tail, place.offset + offset)):
             _read_fully(descriptor, views, place.offset + offset, place.path)
 
     _read_from(place.path, read)
@@ -197,7 +197,7 @@ def advise(array: UnitArray, start: int, stop: int, advice: int) -> None:
             os.close(descriptor)
 
 
-def read_past_cache(descriptor: int, into: memoryview, tail: bytearray, offset: int) -> bool:
+def read_bypassing_cache(descriptor: int, into: memoryview, tail: bytearray, offset: int) -> bool:
     """Fill ``into`` and then ``tail`` from ``offset`` on with direct I/O, and return whether that was possible.
 
     If not, the caller reads through the cache. It returns False, too, if the file ends early, so that the read through

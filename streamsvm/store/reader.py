@@ -44,7 +44,8 @@ class ItemRange(NamedTuple):
     stop: int
     """The end of the chunk's items."""
     padded_stop: int
-    """The end of the items that are read: for the last chunk of a part, the padding of the last unit is read, too."""
+    """The end of the items that are read. An array is stored in units of equal size (``UnitArray``), the last one padded;
+    for the last chunk of a part, the padding is read, too."""
 
     @property
     def nbytes(self) -> int:
@@ -107,20 +108,22 @@ class DiskStore(DisplayedStore):
     def __init__(
         self, root: Path, manifest: Manifest, parts: list[Part], metadata: Mapping[str, bytes] | None = None
     ) -> None:
-        """``metadata``: the expected contents, by name, of the files that only other programs read."""
+        """``metadata``: the expected content, by name, of files that only other programs need; we only check them."""
         self.root, self._metadata = root, metadata or {}
         self.name = str(root)
         self.manifest = manifest
         self.layout = manifest.layout()
         self.digest = manifest.digest
         self._parts = parts
-        self._past_cache = False
+        self._bypass_cache = False
         self._part_starts = np.cumsum([0, *(part.chunks for part in parts)]).tolist()
         self._encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
         self._row_starts = self.layout.starts
         self._entry_starts = np.concatenate([[0], np.cumsum(self.layout.nonzeros or [0])]).tolist()
         if self._part_starts[-1] != len(self.layout.chunks):
-            raise DataError(f"the parts of {root} do not hold its chunks", code="E-META", hint=HINT)
+            held, listed = self._part_starts[-1], len(self.layout.chunks)
+            message = f"the parts of {root} hold {held} chunks, but its manifest lists {listed}"
+            raise DataError(message, code="E-META", hint=HINT)
         if any(not self._parts[0].arrays.keys() <= chunk.crc.keys() for chunk in manifest.chunks):
             raise DataError(f"the manifest of {root} lacks checksums of chunks", code="E-META", hint=HINT)
 
@@ -162,7 +165,7 @@ class DiskStore(DisplayedStore):
         for name, content in self._metadata.items():
             path = self.root / name
             if not _has_content(path, content):
-                hint = "run the 'streamsvm ingest' it was made by again, with --repair"
+                hint = "run the 'streamsvm ingest' command that made the store again, with --repair"
                 yield DataError(f"{path} is missing or not what was written", code="E-META", hint=hint)
         try:
             self.statistics()
@@ -197,8 +200,8 @@ class DiskStore(DisplayedStore):
             compression.read_units(items.array, items.start, items.stop, into.arrays[compression.buffer_name(name)])
             return
         view = memoryview(into.arrays[name])[: items.nbytes]
-        past_cache = self._past_cache and name.startswith(MATRIX)
-        read_range(items.array, items.start, items.padded_stop, view, past_cache=past_cache)
+        bypass_cache = self._bypass_cache and name.startswith(MATRIX)
+        read_range(items.array, items.start, items.padded_stop, view, bypass_cache=bypass_cache)
 
     def check(self, chunk: int, into: Buffer) -> Chunk:
         """Unpack and verify the bytes that ``fetch`` read and return them as rows. Raises DataError."""
@@ -215,7 +218,7 @@ class DiskStore(DisplayedStore):
 
     def expect(self, chunk: int) -> None:
         """Tell the kernel that ``chunk`` is read next."""
-        if chunk < len(self.layout.chunks) and not self._past_cache:
+        if chunk < len(self.layout.chunks) and not self._bypass_cache:
             self._advise(chunk, os.POSIX_FADV_WILLNEED)
 
     def forget(self, chunk: int) -> None:
@@ -224,9 +227,9 @@ class DiskStore(DisplayedStore):
         Callers do so when they read more than the cache holds; from the first call on, features are therefore read past
         the cache.
         """
-        if not self._past_cache:
+        if not self._bypass_cache:
             self._advise(chunk, os.POSIX_FADV_DONTNEED)
-            self._past_cache = True
+            self._bypass_cache = True
 
     def _advise(self, chunk: int, advice: int) -> None:
         for name, items in self.ranges(chunk).items():

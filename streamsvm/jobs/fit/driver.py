@@ -489,8 +489,8 @@ def _solve_small(context: FitContext) -> Training | None:
             return None
         training.runs.append(ProblemRun(problem, solved.state, solved.certificate, done=True))
     for position, run in enumerate(training.runs, 1):
-        progress.closing(position, len(training.runs))
-        progress.certificate(position - 1, run)
+        progress.report_problem(position, len(training.runs))
+        progress.report_certificate(position - 1, run)
     training.seconds = progress.stopwatch.seconds
     certify(plan, training, store, store)
     return training

@@ -9,13 +9,13 @@
   (``solvers.newton.sampled_steps``). Dual coordinate descent (``solvers.dcd``) needs tens of passes, more for larger C,
   and does not converge on unscaled tables, but it needs little memory. It is chosen for dense rows of very many columns,
   and if the memory has no room for second order on a sample.
-- **Many classes** (MANY_CLASSES), each against the rest, of dense rows and a loss without kinks: L-BFGS, whose passes are
-  products with the weights of all classes, and whose memory grows with classes times columns only (``solvers.lbfgs``).
-- **Curves**: second order.
+- **Many classes** (MANY_CLASSES), each against the rest, if the rows are dense and the loss is smooth: L-BFGS. Its passes
+  are products with the weights of all classes, and its memory grows with classes times columns only (``solvers.lbfgs``).
+- **Curves** (``--curves``: a piecewise-linear function of each column): second order.
 - **Kernel features**: second order if its matrix is small compared with the data, else dual coordinate descent.
-- **Exact kernels**: decomposition. ``blended`` is chosen only for a gap on the simplex (``epsilon``), or without a free
-  bias. For a small relative gap decomposition is far faster with the squared hinge, too, because its pairs of rows leave
-  the bias unchanged, and those on the simplex do not.
+- **Exact kernels**: decomposition. ``blended``, which solves the squared hinge on a simplex, is chosen only if its own
+  tolerance (``epsilon``) is given, or without a free bias. Decomposition reaches a small relative gap far faster with the
+  squared hinge, too: a step that changes two rows leaves the bias unchanged, a step on the simplex does not.
 - **Nu, all classes in one problem, l1**: the one or two solvers that can solve these problems.
 """
 
@@ -56,8 +56,10 @@ WHOLE_SHARE = 0.8
 """Fraction of the memory limit that second order may use with all rows, or with a sample that fills the memory."""
 
 
-def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:  # noqa: PLR0911 (a return a case)
-    """Return the name of the solver and the reason for it. ``problem``: any problem of the fit, in stored columns."""
+def choose_solver(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str]:  # noqa: PLR0911 (one return per case)
+    """Return the name of the solver and the reason for it. ``problem``: any problem of the fit; its columns are those of the
+    store.
+    """
     if job.solver != "auto":
         return job.solver, "asked for"
     if job.curves:
@@ -90,9 +92,9 @@ def _choose_for_all_classes(job: FitJob, layout: Layout, problem: Problem) -> tu
     columns = landmark_count(job) if wants_landmarks(job) else layout.columns
     may_use_interior_point = job.cluster is None and job.validation is None and problem.loss.quadratic()
     if may_use_interior_point and step_work(layout.rows, columns, classes) <= WORK:
-        costs = len(job.C) if isinstance(job.C, tuple) else 1
-        cost = MultinomialInteriorPoint(classes).cost(replace(problem, columns=columns), layout)
-        if costs * cost.fixed <= SAMPLE_SHARE * budget.memory_limit(job.memory):
+        values_of_c = len(job.C) if isinstance(job.C, tuple) else 1
+        memory = MultinomialInteriorPoint(classes).cost(replace(problem, columns=columns), layout)
+        if values_of_c * memory.fixed <= SAMPLE_SHARE * budget.memory_limit(job.memory):
             return "interior_point", f"{what}: second order, all rows fit the memory"
     return "dcd", f"{what}: dual coordinate descent"
 
@@ -126,12 +128,12 @@ def choose_for_columns(job: FitJob, layout: Layout) -> tuple[str, str]:
 def _choose_for_many_classes(job: FitJob, layout: Layout, problem: Problem) -> tuple[str, str] | None:
     """Choose L-BFGS for many classes, each against the rest; None if there are few, or if the loss or the rows do not suit it."""
     classes, columns = len(layout.classes), layout.columns + 1
-    one_function = job.positive is not None or problem.kind.one_class or problem.kind.selects_rows
-    if one_function or classes < MANY_CLASSES or not layout.dense or not problem.loss.smooth():
+    one_problem = job.positive is not None or problem.kind.one_class or problem.kind.selects_rows
+    if one_problem or classes < MANY_CLASSES or not layout.dense or not problem.loss.smooth():
         return None
     return (
         "lbfgs",
-        f"{layout.rows} rows, {columns} weights for each of {classes} classes: all of them in the same products",
+        f"{layout.rows} rows, {columns} weights for each of {classes} classes: one matrix product per block for all of them",
     )
 
 
@@ -173,11 +175,11 @@ def _pair_bytes(problem: Problem, layout: Layout, *, sample: bool) -> int:
 def build_solver(job: FitJob, name: str, problem: Problem) -> AnySolver:
     """Return the solver with its settings, adapted to the problem. Raises UsageError if it cannot solve the problem."""
     solver = check_solver(build_from_settings(SOLVERS[name], solver_settings(job), f"solver '{name}'"), name)
-    for part, instead in ((problem.kind, ""), (problem.regularizer, problem.regularizer.instead)):
+    for part, hint_prefix in ((problem.kind, ""), (problem.regularizer, problem.regularizer.instead)):
         adapted = part.adapt(solver)
         if adapted is None:
             able = ", ".join(other for other, kind in SOLVERS.items() if part.adapt(kind()) is not None)
-            raise UsageError(f"solver '{name}' {part.refusal}", hint=f"{instead}solvers that do: {able}")
+            raise UsageError(f"solver '{name}' {part.refusal}", hint=f"{hint_prefix}solvers that do: {able}")
         solver = adapted
     _check_loss(solver, name, job, problem.loss)
     return _keep_dual_variables(solver, name) if job.dual else solver
@@ -231,6 +233,6 @@ def make_exact_kernel(job: FitJob, solver: AnySolver, store: Store, inner: Raw |
     if wants_landmarks(job):
         raise UsageError(f"solver '{job.solver}' evaluates the kernel exactly", hint="leave out the landmarks")
     if solver.free_bias and bias_value(job) == 0.0:
-        hint = "leave out the bias, or use the squared hinge"
+        hint = "leave out --bias, or use the squared hinge"
         raise UsageError("a fit with a free bias cannot have a bias of 0", hint=hint)
     return build_kernel(job.kernel, job.kernel_options, str(job.gamma), store, inner)

@@ -15,7 +15,7 @@ from streamsvm.errors import DataError
 from streamsvm.jobs.common_options import SynthJob
 from streamsvm.jobs.synth import synth
 from streamsvm.store import disk_reads, open_store, read_chunk
-from streamsvm.store.disk_reads import ALIGNED, read_past_cache
+from streamsvm.store.disk_reads import ALIGNED, read_bypassing_cache
 from streamsvm.store.format.arrays import page_aligned
 from tests.axes import each_value
 
@@ -45,16 +45,16 @@ def aligned(nbytes: int) -> memoryview:
 )
 def test_direct_read_bytes_are_those_of_the_file(file: int, nbytes: int, tail: int, offset: int) -> None:
     into, rest = aligned(nbytes), bytearray(tail)
-    assert read_past_cache(file, into, rest, offset)
+    assert read_bypassing_cache(file, into, rest, offset)
     assert bytes(into) + rest == CONTENT[offset : offset + nbytes + tail]
     assert not fcntl.fcntl(file, fcntl.F_GETFL) & os.O_DIRECT
 
 
 def test_direct_read_to_the_end_of_the_file_and_not_beyond(file: int) -> None:
     into = aligned(len(CONTENT) - 4)
-    assert read_past_cache(file, into, bytearray(4), 0)
-    assert not read_past_cache(file, into, bytearray(5), 0)
-    assert not read_past_cache(file, aligned(8 * ALIGNED), bytearray(), 0)
+    assert read_bypassing_cache(file, into, bytearray(4), 0)
+    assert not read_bypassing_cache(file, into, bytearray(5), 0)
+    assert not read_bypassing_cache(file, aligned(8 * ALIGNED), bytearray(), 0)
 
 
 def test_direct_read_file_system_may_refuse(file: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_direct_read_file_system_may_refuse(file: int, monkeypatch: pytest.Monke
         return plain(descriptor, command, flags)
 
     monkeypatch.setattr(fcntl, "fcntl", refusing)
-    assert not read_past_cache(file, aligned(ALIGNED), bytearray(), 0)
+    assert not read_bypassing_cache(file, aligned(ALIGNED), bytearray(), 0)
 
 
 @pytest.mark.parametrize("name", ["s.zarr", "s.h5"])
@@ -75,11 +75,11 @@ def test_direct_read_store_that_is_to_leave_no_pages_is_read_past_the_cache(name
     buffers = store.buffers()
 
     def counted(*given: Any) -> bool:
-        took.append(read_past_cache(*given))
+        took.append(read_bypassing_cache(*given))
         return took[-1]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(disk_reads, "read_past_cache", counted)
+        patch.setattr(disk_reads, "read_bypassing_cache", counted)
         plain = read_chunk(store, 1, buffers).X.values.copy()
         assert not took
         store.forget(0)
