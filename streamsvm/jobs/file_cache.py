@@ -48,6 +48,7 @@ from streamsvm.store.sources.byte_stream import STANDARD_INPUT
 from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.hdf5_zarr import digest_of_tree
 from streamsvm.store.sources.options import TABLES
+from streamsvm.store.sources.partitions import values_above
 from streamsvm.store.sources.preprocessing import FILLED
 from streamsvm.store.sources.rejects import SKIPPED
 from streamsvm.store.sources.source import UNLABELED
@@ -258,7 +259,8 @@ def _files(job: IngestJob) -> list[Path]:
 
 
 def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonObject]) -> bool:
-    """Return whether the files are those from which a cache was made: same sizes, and same paths and times or contents.
+    """Return whether the files are those from which a cache was made: same sizes, and same paths and times, or same contents and same
+    values in the names of folders.
 
     ``then``: the description in the cache; ``now``: that of the files; ``recorded``: the sources in the cache's
     manifest.
@@ -271,7 +273,12 @@ def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonOb
     if times_tell and then["files"] == now["files"]:
         return True
     digests = [source["sha256"] for source in recorded]
-    return all(digests) and digests == [digest_of_tree(Path(path)) for path, _, _ in now["files"]]
+    values_then, values_now = ([values_above(Path(path)) for path, _, _ in files["files"]] for files in (then, now))
+    return (
+        all(digests)
+        and values_then == values_now
+        and digests == [digest_of_tree(Path(path)) for path, _, _ in now["files"]]
+    )
 
 
 def caches_of(job: FilesJob) -> Iterator[IngestJob]:

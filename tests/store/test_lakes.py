@@ -1,4 +1,4 @@
-"""Directories of files that are not the rows of a table: lakes with deleted rows, partitions, parts without rows."""
+"""Directories of files that are not simply the rows of a table: lakes with deleted rows, partitions, parts without rows."""
 
 from __future__ import annotations
 
@@ -62,24 +62,68 @@ def test_data_lake_table_of_a_lake_is_refused(kind: str) -> None:
     assert run("ingest", "plain/p.parquet", "s.zarr", "--label", "y").exit_code == 0
 
 
-def test_data_lake_columns_in_names_of_folders_are_not_lost() -> None:
-    """A table in partitions is refused; pyarrow reads it with its columns, and a folder of it may be read alone."""
+PARTITIONS = {
+    "numbers": ["year=2020/month=01", "year=2020/month=12", "year=-3/month=01"],
+    "text": ["city=a%20b", "city=c%2Fd", "city=d"],
+    "too large for 32 bits": ["at=3000000000", "at=1"],
+    "one value": ["year=2020"],
+    "missing": ["city=a", "city=__HIVE_DEFAULT_PARTITION__", "city=b"],
+}
+"""Folders of a table in partitions."""
+
+
+@pytest.mark.parametrize("folders", PARTITIONS.values(), ids=PARTITIONS)
+def test_hive_partitions_are_the_columns_that_pyarrow_reads(folders: list[str]) -> None:
+    """Of a folder, a pattern and a model's new rows; as features, and as a label."""
+    for number, folder in enumerate(folders):
+        parquet(f"t/{folder}/part.parquet", rows=40 + number)
+    table = ds.dataset("t", partitioning="hive").to_table()
+    options: dict[str, Any] = {"label": "y", "missing": "indicator", "recognize": True}
+    pq.write_table(table, "whole.parquet")
+    expected = sv.open_store(sv.ingest("whole.parquet", "e.zarr", **options).store)
+    for source in ("t", "t/**/*.parquet"):
+        store = sv.open_store(sv.ingest(source, "s.zarr", overwrite=True, **options).store)
+        assert (store.digest, store.facts["names"]) == (expected.digest, expected.facts["names"])
+    sv.fit("s.zarr", "m.ssvm")
+    for source, rows in ((f"t/{folders[0]}/part.parquet", 40), ("t", table.num_rows)):
+        assert sv.evaluate("m.ssvm", source).facts()["rows"] == rows
+    if len(folders) > 1:
+        key = folders[0].partition("=")[0]
+        labeled = sv.ingest("t", "l.zarr", label=key, missing_label="skip")
+        assert len(labeled.classes) == len({value for value in table[key].to_pylist() if value is not None})
+
+
+def test_hive_partitions_are_not_lost() -> None:
+    """Files of several folders have the column, and a folder of the table is read without it; text files are refused."""
     for year in (2019, 2020):
         parquet(f"t/year={year}/part.parquet")
         os.makedirs(f"c/year={year}")
         Path(f"c/year={year}/part.csv").write_text("a,y\n" + "1,p\n2,q\n" * 20)
-    sources = [["t"], ["t/*/*.parquet"], ["t/**"], ["c"], ["c/**/*.csv"]]
-    sources += [["t/year=2019/part.parquet", "t/year=2020/part.parquet"], ["c/year=2019", "c/year=2020"]]
-    for source in sources:
-        ended = run("ingest", *source, "s.zarr", "--label", "y")
+    for source in (["t/year=2019/part.parquet", "t/year=2020/part.parquet"], ["t/year=2019", "t/year=2020"]):
+        sv.ingest(source, "s.zarr", label="y", overwrite=True)
+        assert sv.open_store("s.zarr").facts["names"] == ["a", "year"]
+    assert sv.ingest("t/year=2019", "one.zarr", label="y").columns == 1
+    for source in (["c"], ["c/**/*.csv"], ["c/year=2019", "c/year=2020"]):
+        ended = run("ingest", *source, "n.zarr", "--label", "y")
         assert ended.exit_code == 65, (source, ended.output)
         assert "'year' is in the names of folders" in ended.output, ended.output
-    assert run("ingest", "t/year=2019", "one.zarr", "--label", "y").exit_code == 0
-    whole = sv.ingest(ds.dataset("t", partitioning="hive"), "s.zarr", label="y")
-    assert (whole.rows, whole.columns) == (80, 2)
     parquet("u/year=1/part.parquet", year=np.arange(40) * 1.0)
     parquet("u/year=2/part.parquet", year=np.arange(40) * 1.0)
-    assert run("ingest", "u/*/*.parquet", "has-it.zarr", "--label", "y").exit_code == 0
+    ended = run("ingest", "u/*/*.parquet", "has-it.zarr", "--label", "y")
+    assert ended.exit_code == 0, ended.output
+    os.makedirs("t/year=2021")
+    os.symlink(os.getcwd() + "/t", "t/year=2021/loop")
+    assert "year" in run("ingest", "t", "--describe").output
+
+
+def test_hive_partition_that_is_renamed_makes_a_cache_out_of_date() -> None:
+    parquet("t/year=1/part.parquet")
+    parquet("t/year=2/part.parquet")
+    first = sv.fit("t", "m.ssvm", y="y", cache="c.zarr")
+    assert "up to date" not in str(first)
+    os.rename("t/year=2", "t/year=3")
+    sv.fit("t", "m.ssvm", y="y", cache="c.zarr", overwrite=True)
+    assert [one["name"] for one in sv.open_store("c.zarr").facts["sources"]][1] == "t/year=3/part.parquet"
 
 
 def test_data_lake_pattern_names_each_file_once() -> None:

@@ -90,21 +90,19 @@ def test_remote_source_files_without_rows_are_left_out(folder: Path, server: Obj
 
 
 def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path: Path) -> None:
-    """Delta and Iceberg tables, partitions, stores, and formats that are not read there; nothing is written."""
+    """Delta and Iceberg tables, stores, and formats that are not read there; nothing is written."""
     rows = server.objects["/bucket/rows/parquet/0.parquet"]
     for key in ("delta/_delta_log/0.json", "delta/a.parquet", "ice/metadata/v1.metadata.json", "ice/data/a.parquet"):
         server.objects[f"/bucket/{key}"] = rows
-    for key in ("hive/year=1/a.parquet", "done/manifest.json"):
-        server.objects[f"/bucket/{key}"] = rows
+    server.objects["/bucket/done/manifest.json"] = rows
     heads = {"h5": b"\x89HDF\r\n\x1a\n", "npy": b"\x93NUMPY", "arrow": b"ARROW1", "idx": b"\0\0\x08\x01\0\0\0\1\0"}
     for form, head in heads.items():
         server.objects[f"/bucket/x.{form}"] = head
     cases = {
-        "delta": "is a Delta table",
-        "delta/a.parquet": "is a Delta table",
-        "delta/*.parquet": "is a Delta table",
-        "ice/data": "is an Iceberg table",
-        "hive": "is a table in partitions: 'year'",
+        "delta": "in a Delta table",
+        "delta/a.parquet": "in a Delta table",
+        "delta/*.parquet": "in a Delta table",
+        "ice/data": "in an Iceberg table",
         "done": "is a store already",
         "x.h5": "is an HDF5 file",
         "x.npy": "is a numpy array",
@@ -120,6 +118,19 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
     with pytest.raises(sv.UsageError, match="workers of a cluster do not read"):
         sv.ingest("s3://bucket/rows/csv", tmp_path / "s.zarr", label="y", cluster="local:2")
     assert not list(tmp_path.iterdir())
+
+
+def test_remote_source_in_partitions_has_their_columns(folder: Path, server: ObjectServer, tmp_path: Path) -> None:
+    for year in (1, 2):
+        rows = (folder / "parquet" / f"{year - 1}.parquet").read_bytes()
+        server.objects[f"/bucket/hive/year={year}/a.parquet"] = rows
+        (tmp_path / f"hive/year={year}").mkdir(parents=True)
+        (tmp_path / f"hive/year={year}/a.parquet").write_bytes(rows)
+    server.objects["/bucket/hive/_temporary/year=3/a.parquet"] = rows
+    local = sv.open_store(sv.ingest(tmp_path / "hive", tmp_path / "l.zarr", label="y").store)
+    for source in ("s3://bucket/hive", "s3://bucket/hive/y*/*.parquet"):
+        store = sv.open_store(sv.ingest(source, tmp_path / "r.zarr", label="y", overwrite=True).store)
+        assert (store.digest, store.facts["names"]) == (local.digest, ["a", "b", "year"])
 
 
 def test_remote_source_is_predicted(folder: Path, server: ObjectServer, tmp_path: Path) -> None:

@@ -439,8 +439,7 @@ def cut_slices(data: Sequence[str]) -> list[Slice]:
     if is_store(Path(data[0])):
         return [Slice(group.number, group.chunks) for group in contiguous_groups(open_store(data[0]).layout)]
     return [
-        Slice(k, (), find_url(path) or str(path.resolve()))
-        for k, path in enumerate(with_rows([Path(name) for name in data], "auto"))
+        Slice(k, (), find_url(path) or str(path.resolve())) for k, path in enumerate(with_rows(expand(data), "auto"))
     ]
 
 

@@ -25,6 +25,7 @@ from streamsvm.store.sources.description import (
     describe_columns,
     guess_label,
 )
+from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.rejects import BAD_LINES
 from streamsvm.store.sources.schema import shell_word
@@ -76,6 +77,8 @@ def describe(
     Raises UsageError if the sources are not tables, ExistsError, and the errors of reading.
     """
     job = job.with_schema()
+    if open_rows is None:
+        job = replace(job, sources=expand(job.sources))
     path = None if write is None else output_path(write)
     if path is not None:
         check_writable([Output(path, SCHEMA)], [*job.sources, job.schema], overwrite=job.overwrite)

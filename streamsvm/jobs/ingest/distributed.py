@@ -26,7 +26,7 @@ from streamsvm.rows import Dense, Float32
 from streamsvm.store.format.arrays import ScaleFinder
 from streamsvm.store.format.labels import ClassCoder, NumberCoder, labels_of_texts
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, open_source, options_from
-from streamsvm.store.sources.files import with_rows
+from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.source import NO_ROWS
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.tasks import REGRESSION
@@ -92,7 +92,7 @@ class DistributedSource:
         self, paths: Sequence[Path], options: SourceOptions, executor: Executor, directory: Path, *, numeric: bool
     ) -> None:
         self._all_files = open_source(paths, options)
-        files = with_rows([Path(path) for path in paths], options.format)
+        files = with_rows(expand(paths), options.format)
         self._named, self._paths, self._executor = files, [path.resolve() for path in files], executor
         self._directory, self._options, self._numeric = directory.resolve(), options, numeric
         self.columns, self.names, self.sparse = self._all_files.columns, self._all_files.names, self._all_files.sparse

@@ -170,7 +170,7 @@ class FilesOptions(RowsOptions):
 
     def ingest_job(
         self,
-        sources: Sequence[Path],
+        sources: tuple[Path, ...],
         store: Path,
         *,
         table: bool,
@@ -194,7 +194,7 @@ class FilesOptions(RowsOptions):
             values["chunk_bytes"] = chunk_bytes_for_validation(sources, given_bytes)
         return IngestJob(
             **{**values, "missing": missing, "missing_label": unlabeled, "on_bad_line": bad, "test_fraction": fraction},
-            sources=tuple(sources),
+            sources=sources,
             store=store,
         )
 

@@ -63,6 +63,7 @@ from streamsvm.store.sources.byte_stream import source_name, standard_input
 from streamsvm.store.sources.files import expand
 from streamsvm.store.sources.hdf5_zarr import size_of
 from streamsvm.store.sources.offsets import offsets_from
+from streamsvm.store.sources.partitions import name_in_table
 from streamsvm.store.sources.read_ahead import read_ahead
 from streamsvm.store.sources.rejects import Rejects
 from streamsvm.store.sources.remote_files import file_facts
@@ -287,7 +288,8 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
 
 def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
     """Do the work of ``ingest``; an error names only the first bad value."""
-    job = replace(job.with_schema(), sources=expand(job.sources), store=output_path(job.store))
+    files = expand(job.sources)
+    job = replace(job.with_schema(), sources=files, store=output_path(job.store))
     stores = len(job.targets())
     thread_count = count_wanted_threads(job.threads)
     memory = memory_for_source(
@@ -302,7 +304,8 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
     with executor_for(job, executor) as connected, lock_all(job.targets()), threading.use_threads(memory.threads):
         check_writable(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
         with standard_input(job.sources, find_kept_input(job.store), cluster=connected is not None) as sources:
-            result = _ingest_files(replace(job, sources=tuple(map(Path, sources))), memory.limit, report, connected)
+            job = replace(job, sources=files.replace_paths(map(Path, sources)))
+            result = _ingest_files(job, memory.limit, report, connected)
             return replace(result, notices=(*memory.notices, *result.notices))
 
 
@@ -519,7 +522,7 @@ def settings_of(job: IngestJob) -> JsonObject:
     plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
     settings = {name: value for name, value in plain.items() if name not in SETTINGS_WITHOUT_CONTENT}
     settings["sources"] = [
-        [path.name, status.st_size, status.st_mtime_ns]
+        [name_in_table(path), status.st_size, status.st_mtime_ns]
         for path in job.sources
         if find_url(path) is None and path.exists()
         for status in [path.stat()]

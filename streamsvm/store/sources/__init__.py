@@ -75,11 +75,12 @@ SOURCES = Registry(
 
 
 def open_source(paths: Sequence[Path | str], options: SourceOptions | None = None) -> Source:
-    """Open files of one format as one source; directories and patterns are expanded to their files.
+    """Open files of one format as one source; directories and patterns that are not ``InputFiles`` yet are expanded to their files.
 
     Raises UsageError, MissingError, and DataError for faults in the first bytes of a file.
     """
-    from streamsvm.store.sources.files import detect, expand, refuse_partitions, refuse_remote_format, with_rows
+    from streamsvm.store.sources.files import detect, expand, refuse_remote_format, with_rows
+    from streamsvm.store.sources.partitions import refuse_partitions
     from streamsvm.store.sources.preprocessing import choose_steps
 
     options = options or SourceOptions()
@@ -94,9 +95,9 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     if name not in TABLES and (options.split_by or options.split_after):
         message = f"rows of {name} are not held out by a column: its columns have no names"
         raise UsageError(message, hint="hold rows out by chance, with --test-fraction and perhaps --stratify")
-    options = replace(options, format=name)
+    options = replace(options, format=name, partitions=files.partitions)
     if name not in TABLES:
-        refuse_partitions(files, ())
+        refuse_partitions(files, files.partitions, ())
 
     source: BaseSource = SOURCES[name](files, options)
     if len(files) < len(named):

@@ -44,6 +44,7 @@ class ArrowSource(TableSource):
     """Files of Arrow IPC, in the file format or the stream format."""
 
     format_name = "arrow"
+    reads_partitions = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._contents: dict[Path, Contents] = {}

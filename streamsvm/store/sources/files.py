@@ -1,34 +1,27 @@
 """Find the files that a user names, and detect their format.
 
-Directories and patterns are expanded to their files, sorted by name. The format is detected by the first bytes; the
-suffix matters only for text. Files without rows are skipped and counted. Two kinds of directories are refused, because
-their files are not exactly their rows: tables of a data lake, and partitioned tables, where the names of folders hold a
-column.
+Directories and patterns are expanded to their files, sorted by name; directories with partitions (``year=2024``) to all files below them.
+The format is detected by the first bytes; the suffix matters only for text. Files without rows are skipped and counted.
 """
 
 from __future__ import annotations
 
 import glob
 import json
-import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from urllib.parse import unquote
+from typing import Self
 
 from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.input_files import find_url, is_folder, is_there, what_is
 from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding, source_name
-from streamsvm.store.sources.remote_files import (
-    file_size,
-    is_file_or_object,
-    list_url,
-    open_ranges,
-    refuse_remote_lakes,
-)
+from streamsvm.store.sources.lakes import refuse_files_of_tables
+from streamsvm.store.sources.partitions import columns_below, is_partition
+from streamsvm.store.sources.remote_files import file_size, is_file_or_object, list_url, open_ranges
 
 HEAD = 1 << 16
 """The number of bytes from which the format of a file is detected."""
@@ -71,39 +64,56 @@ PARQUET_MAGIC = b"PAR1"
 DATASET_STATE, DATASET_PARTS = "state.json", "dataset_dict.json"
 """The files in the folder of a Hugging Face data set, and of several ones, that ``save_to_disk`` wrote."""
 PIECE = 1 << 16
-ICEBERG_METADATA = re.compile(r"v?\d.*\.metadata\.json")
-PARTITION = re.compile(r"([^=]+)=(.*)")
-EXPORTS = {
-    "Delta": "deltalake.DeltaTable({path!r}).to_pyarrow_dataset()",
-    "Iceberg": "pyiceberg.catalog.load_catalog(...).load_table(...).scan().to_arrow_batch_reader()",
-    "Hudi": "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({path!r}).build().read_snapshot())",
-}
-"""The Python expression for the rows of the current snapshot of a table, by kind of data lake."""
 WILDCARDS = frozenset("*?[")
 
 
-def expand(paths: Sequence[Path | str]) -> tuple[Path, ...]:
-    """Return the files that paths and patterns name; directories that are Zarr arrays, and "-", are kept unchanged.
+class InputFiles(tuple[Path, ...]):  # noqa: SLOT001 (a tuple subclass has no slots)
+    """The files that sources stand for, in order; directories that are Zarr arrays, and "-", are among them unchanged."""
 
-    Raises MissingError, UsageError, and DataError for data lakes and partitioned tables.
+    partitions: tuple[str, ...]
+    """The columns in the names of folders below those that the user named."""
+
+    def __new__(cls, paths: Iterable[Path], partitions: Iterable[str] = ()) -> Self:
+        """Make a tuple of paths."""
+        files = super().__new__(cls, paths)
+        files.partitions = tuple(dict.fromkeys(partitions))
+        return files
+
+    def replace_paths(self, paths: Iterable[Path]) -> InputFiles:
+        """Return other paths of the same sources."""
+        return InputFiles(paths, self.partitions)
+
+
+def expand(paths: Sequence[Path | str]) -> InputFiles:
+    """Return the files that paths and patterns name; nothing is looked up again for paths that are ``InputFiles``.
+
+    Raises MissingError, UsageError, and DataError for data lakes.
     """
-    files: list[Path] = []
+    if isinstance(paths, InputFiles):
+        return paths
+    files, partitions = list[Path](), dict[str, None]()
     for path in map(Path, paths):
-        if str(path) == STANDARD_INPUT:
-            files.append(path)
-        elif (url := find_url(path)) is not None:
-            files += map(Path, list_url(url))
-        elif is_there(path):
-            files += _list_directory(path) if is_folder(path) else [_check_regular(path)]
-        elif WILDCARDS & set(str(path)):
-            files += _match_pattern(str(path))
-        else:
-            raise MissingError(f"{path} does not exist", hint="name the files to read")
-    refuse_remote_lakes(url for file in files if (url := find_url(file)) is not None)
-    local = [file for file in files if str(file) != STANDARD_INPUT and find_url(file) is None]
-    for file in {file.parent: file for file in reversed(local)}.values():
-        refuse_lake(file)
-    return tuple(files)
+        root, found = _find_files(path)
+        files += found
+        partitions |= columns_below(root, found)
+    refuse_files_of_tables(file for file in files if str(file) != STANDARD_INPUT)
+    return InputFiles(files, partitions)
+
+
+def _find_files(path: Path) -> tuple[Path, list[Path]]:
+    """Return the files that a path or pattern names, and the folder below which the names of folders can hold columns."""
+    if str(path) == STANDARD_INPUT:
+        return path.parent, [path]
+    url = find_url(path)
+    if url is None and is_there(path):
+        return (path, _list_directory(path)) if is_folder(path) else (path.parent, [_check_regular(path)])
+    fixed = next((k for k, part in enumerate(path.parts) if WILDCARDS & set(part)), None)
+    root = path if fixed is None else Path(*path.parts[:fixed])
+    if url is not None:
+        return root, [Path(one) for one in list_url(url)]
+    if fixed is None:
+        raise MissingError(f"{path} does not exist", hint="name the files to read")
+    return root, _match_pattern(str(path))
 
 
 def _check_regular(path: Path) -> Path:
@@ -122,12 +132,27 @@ def _list_directory(path: Path) -> list[Path]:
         return [path]
     if (shards := _list_saved_dataset(path)) is not None:
         return shards
-    refuse_lake(path)
-    refuse_partitioned_folder(path, sorted(p.name for p in path.iterdir() if p.is_dir()))
-    files = sorted(p for p in path.iterdir() if p.is_file() and not p.name.startswith((".", "_")))
+    refuse_files_of_tables([path])
+    has_partitions = any(is_partition(entry.name) and entry.is_dir() for entry in path.iterdir())
+    files = sorted(_walk(path) if has_partitions else (p for p in _visible(path) if p.is_file()))
     if not files:
         raise MissingError(f"{path} holds no files", hint="name the files to read")
     return files
+
+
+def _visible(folder: Path) -> Iterator[Path]:
+    """Yield what is in a folder, except names with a dot or underscore in front, by which writers mark what holds no rows."""
+    return (entry for entry in folder.iterdir() if not entry.name.startswith((".", "_")))
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """Yield all files below a folder; links to a folder above would never end and are left out."""
+    above = {place.resolve() for place in (folder, *folder.absolute().parents)}
+    for entry in _visible(folder):
+        if entry.is_dir():
+            yield from () if entry.resolve() in above else _walk(entry)
+        elif entry.is_file():
+            yield entry
 
 
 def _list_saved_dataset(path: Path) -> list[Path] | None:
@@ -243,14 +268,14 @@ def _kind_of_text(head: bytes) -> str:
     return "svmlight" if SVMLIGHT_LINE.fullmatch(line.strip()) or not line else "csv"
 
 
-def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
+def with_rows(files: InputFiles, form: str) -> InputFiles:
     """Return the files that have rows, or all files if none has. ``form``: their format, or 'auto'.
 
     Files without rows are empty text, Parquet files of 0 rows, and CSV files that hold only the header of the other
     files. Raises what ``Input`` raises.
     """
     if len(files) == 1:
-        return tuple(files)
+        return files
     empty: set[Path] = set()
     lines: dict[Path, bytes] = {}
     for file in files:
@@ -263,7 +288,7 @@ def with_rows(files: Sequence[Path], form: str) -> tuple[Path, ...]:
     if lines and others and form in ("auto", "csv") and table_form(others[0]) == "csv":
         header = _names(_first_line(others[0]))
         empty |= {file for file, line in lines.items() if _names(line) == header}
-    return tuple(file for file in files if file not in empty) or tuple(files)
+    return files.replace_paths([file for file in files if file not in empty] or files)
 
 
 def _may_be_empty(path: Path) -> bool:
@@ -306,67 +331,3 @@ def _is_empty_parquet(path: Path) -> bool:
         return bool(pq.read_metadata(open_ranges(path)).num_rows == 0)
     except (OSError, pa.ArrowException):  # the error is raised again when the file is read
         return False
-
-
-def refuse_lake(path: Path) -> None:
-    """Raise DataError E-FORMAT for a Delta, Iceberg or Hudi table, or a file in one: its files also hold rows that were
-    deleted or replaced, and only the log of the table tells which.
-    """
-    real_path = Path(os.path.realpath(path))
-    for folder in (real_path, *real_path.parents):
-        if (kind := _lake_kind(folder)) is not None:
-            subject = f"{path} is" if folder == real_path else f"{path} lies in"
-            rows = EXPORTS[kind].format(path=str(folder))
-            raise DataError(
-                f"{subject} a{'n' if kind == 'Iceberg' else ''} {kind} table: its files also hold rows that were deleted or "
-                "replaced",
-                code="E-FORMAT",
-                hint=f"write its current snapshot to Parquet, or pass it on in Python: sv.ingest({rows}, STORE, label=...)",
-            )
-
-
-def _lake_kind(folder: Path) -> str | None:
-    """Return the kind of data lake table whose root a folder is; None for any other folder."""
-    if (folder / "_delta_log").is_dir():
-        return "Delta"
-    if (folder / ".hoodie").is_dir():
-        return "Hudi"
-    metadata = folder / "metadata"
-    try:
-        names = os.listdir(metadata)
-    except OSError:
-        return None
-    return "Iceberg" if any(name == "version-hint.text" or ICEBERG_METADATA.fullmatch(name) for name in names) else None
-
-
-def refuse_partitions(files: Sequence[Path], columns: Sequence[str]) -> None:
-    """Raise DataError E-SCHEMA if files are in different folders such as 'year=2020' and ``columns`` has no 'year': the
-    values of that column would be lost.
-    """
-    values_of: dict[str, set[str | None]] = {}
-    places: list[dict[str, str]] = []
-    for file in files:
-        matches = [match for part in file.parent.parts if (match := PARTITION.fullmatch(part))]
-        places.append({match[1]: match[2] for match in matches})
-    for key in dict.fromkeys(key for place in places for key in place):
-        values_of[key] = {place.get(key) for place in places}
-    lost = [unquote(key) for key, values in values_of.items() if len(values) > 1 and unquote(key) not in columns]
-    if lost:
-        raise _partition_error(str(files[0]), lost)
-
-
-def refuse_partitioned_folder(folder: Path, below: Sequence[str]) -> None:
-    """Raise DataError E-SCHEMA if one of the folders ``below`` a folder has a name such as 'year=2020'."""
-    keys = [unquote(match[1]) for name in below if (match := PARTITION.fullmatch(name))]
-    if keys:
-        raise _partition_error(str(folder), keys[:1])
-
-
-def _partition_error(where: str, columns: Sequence[str]) -> DataError:
-    listed = ", ".join(map(quote, columns))
-    return DataError(
-        f"{where} is part of a table in partitions: {listed} is in the names of folders, not in the files",
-        code="E-SCHEMA",
-        hint="in Python: sv.ingest(pyarrow.dataset.dataset(FOLDER, partitioning='hive'), STORE, label=...), which has that "
-        "column; or write the table into files that have it, or read the folders one by one",
-    )

@@ -353,6 +353,8 @@ class SourceOptions(ReadOptions):
     """The filling of missing values (``Filling.to_json``), unless ``encoding`` has one; None: from all rows."""
     recognize: bool = False
     """Tables: whether the kinds of columns of text are inferred from their values."""
+    partitions: tuple[str, ...] = ()
+    """Tables: columns in the names of folders below those that the user named."""
     split_by: str | None = None
     """Tables: the column of groups by which rows are held out."""
     split_after: str | None = None

@@ -65,6 +65,7 @@ class ParquetSource(TableSource):
     """Parquet files."""
 
     format_name = "parquet"
+    reads_partitions = True
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         self._footer: tuple[Path, Any] | None = None

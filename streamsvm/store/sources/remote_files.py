@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import fnmatch
 import io
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streamsvm.errors import DataError, MissingError, UsageError, quote
+from streamsvm.errors import MissingError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, open_regular, split_url
 from streamsvm.objects import ObjectFacts, find_object, is_object, list_objects, object_facts, read_range
 from streamsvm.store.foreign import MANIFEST
+from streamsvm.store.sources.partitions import is_partition
 
 TEXT_BLOCK = 4 << 20
 """Bytes of a request for text, which is read from start to end."""
@@ -28,7 +28,8 @@ _facts: dict[str, ObjectFacts] = {}
 def list_url(url: str) -> list[str]:
     """Return the URLs of the objects that a URL names: itself, the objects below it, or those that match its pattern.
 
-    Raises MissingError; UsageError for a store; DataError for partitioned tables.
+    Below a URL with partitions (``year=2024``) lie all objects of a table, else only those that are in no further folder. Raises
+    MissingError; UsageError for a store.
     """
     root, key = split_url(url)
     pattern = any(sign in key for sign in "*?[")
@@ -46,9 +47,13 @@ def list_url(url: str) -> list[str]:
         if is_object(f"{url}/{MANIFEST}"):
             raise UsageError(f"{url} is a store already", hint="name the files it was made of")
         listed = list_objects(url)
-        _refuse_partitions(url, [one.url.removeprefix(f"{url}/") for one in listed])
-        names = {one.url: one.url.removeprefix(f"{url}/") for one in listed}
-        found = [one for one in listed if "/" not in names[one.url] and not names[one.url].startswith((".", "_"))]
+        names = [one.url.removeprefix(f"{url}/").split("/") for one in listed]
+        has_partitions = any(len(name) > 1 and is_partition(name[0]) for name in names)
+        found = [
+            one
+            for one, name in zip(listed, names, strict=True)
+            if (has_partitions or len(name) == 1) and not any(part.startswith((".", "_")) for part in name)
+        ]
     if not found:
         raise MissingError(
             f"nothing is called {quote(url)}", hint="check the pattern, and the bucket with the program of the service"
@@ -59,12 +64,8 @@ def list_url(url: str) -> list[str]:
 
 def _refuse_listing(url: str) -> None:
     """Raise UsageError for a folder or pattern at a web server, which does not list its files."""
-    if _is_on_web(url):
+    if url.partition(":")[0] in WEB:
         raise UsageError(f"a web server does not list what is at {url}", hint="name the files one by one")
-
-
-def _is_on_web(url: str) -> bool:
-    return url.partition(":")[0] in WEB
 
 
 def _matches(key: str, pattern: str) -> bool:
@@ -79,37 +80,6 @@ def _matches(key: str, pattern: str) -> bool:
         return bool(names) and fnmatch.fnmatchcase(names[0], parts[0]) and match(names[1:], parts[1:])
 
     return match(names, parts)
-
-
-def refuse_remote_lakes(urls: Iterable[str]) -> None:
-    """Raise DataError E-FORMAT if a folder above one of these objects is a Delta, Iceberg or Hudi table."""
-    folders: dict[str, None] = {}
-    for parent in dict.fromkeys(url.rpartition("/")[0] for url in urls if not _is_on_web(url)):
-        root, folder = split_url(parent)
-        above = folder.split("/") if folder else []
-        folders |= dict.fromkeys("/".join([root, *above[:depth]]) for depth in range(len(above), -1, -1))
-    for place in folders:
-        kinds = {"Delta": "_delta_log", "Hudi": ".hoodie"}
-        kind = next((kind for kind, log in kinds.items() if list_objects(f"{place}/{log}")), None)
-        if kind is None and any(one.url.endswith(".metadata.json") for one in list_objects(f"{place}/metadata")):
-            kind = "Iceberg"
-        if kind is not None:
-            raise DataError(
-                f"{place} is a{'n' if kind == 'Iceberg' else ''} {kind} table: its files also hold rows that were deleted or replaced",
-                code="E-FORMAT",
-                hint="write its current snapshot to Parquet and ingest that",
-            )
-
-
-def _refuse_partitions(url: str, names: list[str]) -> None:
-    """Raise DataError E-SCHEMA if one of the folders below a URL has a name such as 'year=2020'."""
-    keys = [name.partition("=")[0] for name in names if "=" in name.partition("/")[0] and "/" in name]
-    if keys:
-        raise DataError(
-            f"{url} is a table in partitions: {quote(keys[0])} is in the names of folders, not in the files",
-            code="E-SCHEMA",
-            hint="write the table into files that have it, or read the folders one by one",
-        )
 
 
 def file_facts(url: str) -> ObjectFacts:

@@ -26,8 +26,8 @@ from streamsvm.input_files import find_url
 from streamsvm.store.format.arrays import FLOAT16, FLOAT32
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, null_out_added_words, to_canonical_text
 from streamsvm.store.sources.encoding import BATCH_BYTES, TableEncoder, batch_rows, find_bad_cells
-from streamsvm.store.sources.files import refuse_partitions
 from streamsvm.store.sources.options import SourceOptions, bad_share
+from streamsvm.store.sources.partitions import PartitionColumns, refuse_partitions, values_above
 from streamsvm.store.sources.read_ahead import BackgroundDigest
 from streamsvm.store.sources.remote_files import file_size
 from streamsvm.store.sources.schema import NUMBER, SINGLE, VECTOR, Schema, check_width, schema_from
@@ -74,11 +74,16 @@ class TableSource(BaseSource):
     """Whether ``_read`` then also leaves out lines with a feature that cannot be encoded."""
     hashes_as_it_reads: ClassVar[bool] = False
     """Whether ``_read`` computes the sha256 of the file."""
+    reads_partitions: ClassVar[bool] = False
+    """Whether columns in the names of folders are added to those of the files."""
 
     def __init__(self, paths: tuple[Path, ...], options: SourceOptions) -> None:
         super().__init__()
         self._paths, self._options = paths, options
         self._reads_only_numbers = False
+        self._partitions = self._find_partitions()
+        self._in_folders: dict[Path, dict[str, pa.DataType]] = {}
+        """The types of the columns that the folders of a file have, and not the file, as far as files were looked at."""
         self._table_types = self._types_of_all_files()
         self._table_types |= self._vector_types()
         self._check_files(self._table_types)
@@ -160,7 +165,7 @@ class TableSource(BaseSource):
     def record_batches(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
         """Yield record batches of some columns, by default of all, before they are encoded."""
         for path in self._paths:
-            names = list(columns) or list(self._types(path))
+            names = list(columns) or list(self._columns_of(path))
             yield from self._read_columns(path, self._rows_to_describe(names), names, SourceFile(str(path)))
 
     def hashed_texts(self, columns: Sequence[str]) -> Generator[tuple[str, list[str]]]:
@@ -181,16 +186,33 @@ class TableSource(BaseSource):
 
     # The schema
 
+    def _find_partitions(self) -> PartitionColumns:
+        options = self._options
+        if not self.reads_partitions or not any(map(values_above, self._paths)):
+            return PartitionColumns()
+        named = columns_named_in_options(options) | set(column_kinds_in_options(options))
+        if options.encoding is not None:
+            recorded = schema_from(options.encoding["schema"])
+            named |= {*recorded.needed, recorded.label, recorded.id_column}
+        return PartitionColumns(self._paths, options.partitions, named)
+
+    def _columns_of(self, path: Path) -> dict[str, pa.DataType]:
+        """Return the types of the columns of a file, followed by those of the columns that only its folders have."""
+        types = self._types(path)
+        in_folders = {name: kind for name, kind in self._partitions.types_of(path).items() if name not in types}
+        self._in_folders[path] = in_folders
+        return types | in_folders
+
     def _types_of_all_files(self) -> dict[str, pa.DataType]:
         """Return the type of each column in the first file in which it has values; float64 for a column without values.
 
         Raises DataError E-SCHEMA for files with different columns, BudgetError.
         """
         first = self._paths[0]
-        types = dict(self._types(first))
+        types = dict(self._columns_of(first))
         self._check_memory(types)
         for other in self._paths[1:]:
-            other_types = self._types(other)
+            other_types = self._columns_of(other)
             check_same_columns(
                 self._columns_in_common(types), self._columns_in_common(other_types), (str(first), str(other))
             )
@@ -204,7 +226,7 @@ class TableSource(BaseSource):
         columns = self.schema.columns
 
         def is_float16(path: Path) -> bool:
-            types = self._types(path)
+            types = self._columns_of(path)
             kinds = [types.get(column.name, pa.null()) for column in columns]
             return all(pa.types.is_float16(kind.value_type if is_vector_type(kind) else kind) for kind in kinds)
 
@@ -237,7 +259,7 @@ class TableSource(BaseSource):
     def _check_files(self, types: Mapping[str, pa.DataType]) -> None:
         """Raise BudgetError or DataError if the files cannot be read as one table."""
         self._check_memory(types)  # again, because other files may take more memory than the first
-        refuse_partitions(self._paths, list(types))
+        refuse_partitions(self._paths, self._options.partitions, types)
 
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
         """Raise BudgetError if the schema and one batch of these columns exceed the memory limit."""
@@ -299,11 +321,15 @@ class TableSource(BaseSource):
 
     def _first_values(self, names: list[str]) -> dict[str, Any]:
         """Return, for each column, its values in the first batch in which it has a value, among the first batches of
-        the first files.
+        the first files; of columns in names of folders, the value of each file.
         """
         samples: dict[str, Any] = dict.fromkeys(names, pa.nulls(0))
-        unresolved = list(names)
+        in_folders = {name for columns in self._in_folders.values() for name in columns}
+        unresolved = [name for name in names if name not in in_folders]
+        samples |= {name: self._partitions.values(name) for name in names if name in in_folders}
         for path in self._paths[:FILES_SAMPLED]:
+            if not unresolved:
+                return samples
             file_batches = self._read_columns(path, SAMPLE_ROWS, unresolved, SourceFile(str(path)))
             for batch in islice(_merge_small_batches(file_batches), FILES_SAMPLED):
                 for name, values in zip(batch.schema.names, batch.columns, strict=True):
@@ -317,15 +343,28 @@ class TableSource(BaseSource):
     # The rows
 
     def _read_columns(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
-        """Yield some columns of a file as ``_read`` does, with null for the words that the user added for missing
+        """Yield some columns of a file and its folders as ``_read`` does, with null for the words that the user added for missing
         values.
 
         A column without values in this file gets the type that it has in other files.
         """
         words, exempt = self._options.words, (self._options.weight, self._options.id_column)
-        with closing(self._read(path, rows, columns, file)) as batches:
+        in_folders = self._in_folders.get(path, {})
+        in_file = [name for name in columns if name not in in_folders]
+        if not in_file:  # the first column tells the number of rows
+            in_file = list(self._types(path))[:1]
+        with closing(self._read(path, rows, in_file, file)) as batches:
             for batch in batches:
-                yield null_out_added_words(self._with_table_types(batch), words, exempt=exempt)
+                complete = self._with_partitions(batch, path, columns) if in_folders else batch
+                yield null_out_added_words(self._with_table_types(complete), words, exempt=exempt)
+
+    def _with_partitions(self, batch: pa.RecordBatch, path: Path, columns: Sequence[str]) -> pa.RecordBatch:
+        """Return the batch with some columns, those among them that are in the names of the folders of the file included."""
+        rows, in_folders = batch.num_rows, self._in_folders[path]
+        values = [
+            self._partitions.column(path, name, rows) if name in in_folders else batch.column(name) for name in columns
+        ]
+        return pa.RecordBatch.from_arrays(values, names=list(columns))
 
     def _with_table_types(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """Return the batch with columns of Arrow's null type replaced by nulls of the type in other files."""
