@@ -1,4 +1,4 @@
-"""Blocks: a loaded chunk, cut into parts, with the targets and weights of each problem, is passed to the solver's
+"""Cut loaded chunks into blocks, add the targets and weights of each problem, and pass the blocks to the solver's
 ``visit``.
 
 Solvers receive rows only from here while they train, whether the chunk was read by this process or by a worker. A
@@ -28,8 +28,8 @@ def block_of(
 ) -> Block | None:
     """Return the block of a problem for one part of a chunk; None if a one-vs-one problem has no row in it.
 
-    ``start``: the global number of the chunk's first row. ``reused``: other problems use the part too, so that its
-    order is copied.
+    ``start``: the global number of the chunk's first row. ``reused``: other problems use the part too; its order is
+    then copied.
     """
     span, weight = slice(part.start, part.stop), loaded.chunk.weight
     codes, weight = loaded.chunk.codes[span], None if weight is None else weight[span]
@@ -62,8 +62,8 @@ def targets_and_weights(problem: Problem, codes: Array, weight: Float32 | None) 
     y, s = problem.kind.targets(codes), class_factors(codes, problem.weights)
     if weight is None:
         return y, s
-    plain = s.dtype == np.float32 and bool((s == 1.0).all())
-    return y, (s if plain else s.astype(np.float64)) * weight
+    has_class_weights = s.dtype != np.float32 or bool((s != 1.0).any())
+    return y, (s.astype(np.float64) if has_class_weights else s) * weight
 
 
 def order_within(order: Int32, part: FeaturePart, *, reused: bool) -> Int32:

@@ -1,5 +1,5 @@
-"""Run the parts of a job serially or on threads, with bit-identical results, or on the cluster that --cluster names (tcp:, tls:, local:,
-...), by ``cluster.dask_executor``.
+"""Run the parts of a job in this process, one after the other or on threads; or on the cluster that --cluster names
+(tcp:, tls:, local:, ...), with ``cluster.dask_executor``. The results are the same to the last bit.
 
 Results are joined along a fixed binary tree over the numbers of the parts (``JoinTree``), or delivered in the order of
 the parts. The result therefore does not depend on which thread or worker computed a part, or when.
@@ -452,10 +452,8 @@ def _connect(job: ClusterJob, cluster: str) -> AbstractContextManager[Executor]:
     return connection
 
 
-def _explain_worker_limit(error: BudgetError, bound: int | None, stated: int | None) -> None:
-    """Add to the message that the workers' memory limit is too low, if it is, because a higher ``--memory`` would not
-    help.
-    """
-    if bound is not None and (stated is None or bound < stated):
-        error.message += f"; a task may take {mib(bound)}, a share of its worker's memory limit for each thread"
+def _explain_worker_limit(error: BudgetError, worker_limit: int | None, user_limit: int | None) -> None:
+    """If the workers' memory limit is the lower one, say so in the message: a higher ``--memory`` would not help."""
+    if worker_limit is not None and (user_limit is None or worker_limit < user_limit):
+        error.message += f"; a task may take {mib(worker_limit)}: its share of the memory limit of its worker"
         error.hint = f"start workers with a higher --memory-limit or fewer --nthreads; without workers: {error.hint}"

@@ -159,8 +159,8 @@ class Training:
     unfinished_pass: UnfinishedPass | None = None
     """The pass that is being made chunk group by chunk group; None between two passes."""
     cut_short: list[ProblemRun] = field(default_factory=list)
-    """Unsolved problems of earlier batches, already through their final pass; marked done until the remaining batches have
-    made theirs."""
+    """Unsolved problems of earlier batches, whose last pass was made. They count as done until the remaining batches
+    have made their last pass, too."""
 
     def __repr__(self) -> str:
         return f"<Training: {self.status.value}, {self.passes} passes, {len(self.runs)} problems, {self.seconds:.3g} s>"
@@ -202,7 +202,7 @@ class Training:
                 solver.certify(one.state)
 
     def _begin_next_problems(self, solver: AnySolver) -> None:
-        """Start the problems of the next batch from the solutions of those before."""
+        """Start the problems of the next batch from the solutions of the earlier batches."""
         solved = [run.state for run in self.runs if run.state is not None]
         for state in solved:
             solver.forget_steps(state)
@@ -214,8 +214,8 @@ class Training:
     def decide_end(self, *, late: bool, end_requested: bool = False) -> bool:
         """Record the largest gap, and return whether the pass just closed was the last one; ``status`` says why.
 
-        If time is short (``late``) or a callback has asked for the end, one more pass follows, which computes exact
-        certificates, or one per batch if problems are solved in batches.
+        If time is short (``late``) or a callback has asked for the end, one more pass follows (one for each batch, if
+        problems are solved in batches), which computes exact certificates.
         """
         self.gaps.append(max((run.certificate.gap for run in self.runs if run.certificate is not None), default=0.0))
         unsolved = [self.runs[problem.number] for problem in self.active()] + self.cut_short

@@ -274,7 +274,7 @@ class _Costs(NamedTuple):
         """Return the costs at this moment."""
         return _Costs(time.perf_counter(), waited, count_retries())
 
-    def since(self, earlier: _Costs) -> tuple[float, float, int]:
+    def subtract(self, earlier: _Costs) -> tuple[float, float, int]:
         """Return the seconds, the seconds of waiting, and the repeated reads since ``earlier``."""
         return self.moment - earlier.moment, self.waited - earlier.waited, self.reads_repeated - earlier.reads_repeated
 
@@ -309,4 +309,4 @@ class _GroupVisit:
             for files in self._work.state_files
         ]
         rows = tuple((name, values) for name, values in returned if values is not None)
-        return PartialResult(group.number, group.number + 1, states, *costs.since(earlier), anonymous_bytes(), rows)
+        return PartialResult(group.number, group.number + 1, states, *costs.subtract(earlier), anonymous_bytes(), rows)

@@ -23,14 +23,14 @@ class PartSpan(NamedTuple):
     """One beyond the number of the last part."""
 
     def halves(self) -> tuple[PartSpan, PartSpan]:
-        """Return the two spans of which this one, with at least two parts, is joined."""
+        """Return the two children of this node, which must have at least two parts."""
         middle = self.first + (1 << (self.stop - self.first - 1).bit_length() - 1)
         return PartSpan(self.first, middle), PartSpan(middle, self.stop)
 
 
 def spans_of(count: int, tasks: int) -> list[PartSpan]:
-    """Return the nodes of the tree over ``count`` parts, in order, each of which is the work of one task: ``tasks`` to
-    about twice as many.
+    """Divide ``count`` parts among tasks: return the nodes of the tree that are the work of one task each, in order.
+    There are ``tasks`` nodes, or up to about twice as many.
 
     All have the same number of parts, a power of two, except the last, which may have fewer. Joining the results of the
     nodes along the tree over them is therefore the same as joining the results of all parts along the tree over the

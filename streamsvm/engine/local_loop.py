@@ -62,7 +62,7 @@ class StreamTrainer(FitLoop):
         order = iterate_visits(
             self._store.layout, settings.seed, self._solver.shuffled, training.passes, training.chunks_visited
         )
-        self._previously_waited, self._previous_retries = training.read_wait_seconds, count_retries()
+        self._earlier_wait_seconds, self._previous_retries = training.read_wait_seconds, count_retries()
         with Stream(self._store, order, depth=settings.depth, retain=settings.retain) as self._stream:
             yield
 
@@ -72,7 +72,7 @@ class StreamTrainer(FitLoop):
         self.training.reads_repeated = count_retries() - self._previous_retries
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> StreamTrainer:
-        """Return a loop over the same rows for another solver, whose passes and costs are counted on from
+        """Return a loop over the same rows for another solver. Its counts of passes and costs start from those of
         ``previous``.
         """
         other = StreamTrainer(self._store, solver, problems, self._features, self._settings, self._report)
@@ -88,7 +88,7 @@ class StreamTrainer(FitLoop):
         for loaded in stream.epoch() if training.chunks_visited < len(self._store.layout.chunks) else ():
             self._visit(loaded)
             training.chunks_visited += 1
-            training.read_wait_seconds = self._previously_waited + stream.seconds_waited
+            training.read_wait_seconds = self._earlier_wait_seconds + stream.seconds_waited
             rows_visited += len(loaded.chunk.codes)
             self._progress.report_rows(rows_visited, self._store.layout.rows)
             # After the last visit too: closing a pass may take longer than its visits.
@@ -135,7 +135,7 @@ class LocalGroupTrainer(GroupTrainer):
         """The groups that have stayed in memory since an earlier pass."""
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> LocalGroupTrainer:
-        """Return a loop over the same groups for another solver, whose passes and costs are counted on from
+        """Return a loop over the same groups for another solver. Its counts of passes and costs start from those of
         ``previous``.
         """
         work = replace(self._fit.work, solver=solver, problems=tuple(problems), state_files=(), driver_state=None)

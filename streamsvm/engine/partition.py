@@ -17,8 +17,8 @@ PASS_GROUP_BYTES = 3 << 20
 """Minimum bytes of a group in a pass that only sums over rows. Such a group is usually one chunk, so that checkpoints,
 which are made between two groups, can be made often."""
 COMPONENT_BYTES = 128
-"""Minimum bytes of such a group for each component of the weights, because each group costs a few vectors of that
-length."""
+"""Minimum bytes of a group in such a pass for each component of the weights, because each group costs a few vectors of
+that length."""
 
 
 class Group(NamedTuple):
@@ -60,8 +60,8 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
 
 def pass_groups(layout: Layout) -> list[Group]:
     """Return the groups of a pass that only sums over rows: neighboring chunks, few enough that groups cost little."""
-    least = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
-    return contiguous_groups(layout, max(1, -(-layout.bytes_in_memory // least)))
+    group_bytes = max(PASS_GROUP_BYTES, COMPONENT_BYTES * (layout.columns + 1))
+    return contiguous_groups(layout, max(1, -(-layout.bytes_in_memory // group_bytes)))
 
 
 def round_robin_groups(layout: Layout, count: int) -> list[Group]:

@@ -40,18 +40,18 @@ class ProgressReporter:
         self._training, self._report = training, report
         self.stopwatch = Stopwatch()
 
-    def report_rows(self, visited: int, of: int) -> None:
+    def report_rows(self, visited: int, total: int) -> None:
         """Report the number of rows visited in the current pass, unless the last report was sent shortly before."""
         if self.stopwatch.due():
-            self._event("progress", {"pass": self._training.passes + 1, "rows": visited, "of": of})
+            self._event("progress", {"pass": self._training.passes + 1, "rows": visited, "of": total})
 
-    def report_problem(self, position: int, of: int) -> None:
-        """Report that the work at the end of a pass has come to the problem at ``position``, from 1, of ``of`` problems.
+    def report_problem(self, position: int, total: int) -> None:
+        """Report that, at the end of a pass, work on problem number ``position`` (from 1) of ``total`` begins.
 
-        It may take longer than reading the rows. No report is sent for a single problem.
+        This work may take longer than reading the rows. No report is sent for a single problem.
         """
-        if of > 1:
-            self._event("progress", {"pass": self._training.passes, "closing": position, "problems": of})
+        if total > 1:
+            self._event("progress", {"pass": self._training.passes, "closing": position, "problems": total})
 
     def report_certificate(self, k: int, run: ProblemRun) -> None:
         """Report the certificate of problem ``k`` after a pass was closed."""

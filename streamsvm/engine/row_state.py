@@ -32,7 +32,8 @@ SLOTS = 3
 NO_SLOT = -1
 """Slot number of a chunk that was never changed: its numbers are 0."""
 IN_STATES = "in_states"
-"""Key in checkpoints of one process: driver fields are in the states, not in files."""
+"""Key in checkpoints of one process: the fields that only ``finish`` reads (``Solver.driver_fields``) are in the
+states, not in files."""
 IN_ONE_FILE = "places"
 """Key in checkpoints of one process: slots of per-row state in one file (``RowStates``)."""
 CRC_BYTES = 4
@@ -72,7 +73,7 @@ class RowStates:
         self._starts = self.layout.starts
         self._slots, self._crcs = np.full(chunks, NO_SLOT, np.int8), np.zeros(chunks, np.uint32)
         self._changed = np.zeros(chunks, bool)
-        items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self._numbers
+        items = (self.layout.rows if self.resident else self.layout.largest_chunk) * self._numbers_per_row
         self._values = np.zeros(items, self.state.dtype)
         if self.file is not None:
             self._descriptor = durable.open_state(self.file, 0 if self.resident else self._file_bytes)
@@ -97,7 +98,7 @@ class RowStates:
         """
         if self.resident:
             return self._reshape(chunk, self._view(chunk)).copy()
-        values = np.empty(self.layout.chunks[chunk] * self._numbers, self.state.dtype)
+        values = np.empty(self.layout.chunks[chunk] * self._numbers_per_row, self.state.dtype)
         self._read(chunk, values)
         return self._reshape(chunk, values)
 
@@ -126,13 +127,13 @@ class RowStates:
         assert self.file is not None
         saved = saved or {}
         self._slots, self._crcs = saved["places"].astype(np.int8), saved["crcs"].astype(np.uint32)
-        self.keep({"places": self._slots.copy()}, older)
+        self.protect({"places": self._slots.copy()}, older)
         if self.resident:
             for chunk in range(len(self._slots)):
                 self._read(chunk, self._view(chunk))
 
-    def keep(self, *checkpoints: ValuesByName | None) -> None:
-        """Protect the slots of some checkpoints, newest first, from being overwritten. Raises DataError, KeyError."""
+    def protect(self, *checkpoints: ValuesByName | None) -> None:
+        """Protect the slots of some checkpoints (newest first) from being overwritten. Raises DataError, KeyError."""
         self._protected = [record["places"].astype(np.int8) for record in checkpoints if record is not None]
         if any(s.shape != self._changed.shape or s.min() < NO_SLOT or s.max() >= SLOTS for s in self._protected):
             raise self._damage_error("does not belong to its checkpoint")
@@ -144,16 +145,16 @@ class RowStates:
             self._descriptor = -1
 
     def _view(self, chunk: int) -> Array:
-        items = self.layout.chunks[chunk] * self._numbers
-        start = self._starts[chunk] * self._numbers if self.resident else 0
+        items = self.layout.chunks[chunk] * self._numbers_per_row
+        start = self._starts[chunk] * self._numbers_per_row if self.resident else 0
         return self._values[start : start + items]
 
     def _reshape(self, chunk: int, values: Array) -> Array:
         return values.reshape(self.state.shape(self.problems, self.layout.chunks[chunk]))
 
     @property
-    def _numbers(self) -> int:
-        """The count of numbers that a row has, over all problems."""
+    def _numbers_per_row(self) -> int:
+        """How many numbers a row has, for all problems together."""
         return self.problems * self.state.width
 
     def _read(self, chunk: int, into: Array) -> None:
@@ -251,7 +252,7 @@ class ProcessRows:
             rows.restore(saved, older)
             return
         assert rows.file is not None
-        rows.keep(older)
+        rows.protect(older)
         files = GroupStateFiles(rows.file.parent, rows.state, rows.problems)
         for group in self.groups:
             self.states.store(group, files.load(group, int(saved["version"])))

@@ -32,7 +32,7 @@ EXPIRY_NAME = "time limit"
 GRACE_SECONDS = 4.5
 """Seconds that a job is given to finish after the first signal; then the process is ended."""
 SAVING_GRACE_SECONDS = 60.0
-"""The same while a checkpoint is being written."""
+"""Seconds that a job is given if it is writing a checkpoint at the first signal."""
 POLL_SECONDS = 0.05
 
 

@@ -62,8 +62,8 @@ class OpenedStore(NamedTuple):
 
 
 class StoreGuard:
-    """Detects that a store on disk was replaced, by its manifest. A store in memory has no manifest and cannot be
-    replaced.
+    """Detects whether a store on disk was replaced, from changes of its manifest. A store in memory has no manifest and
+    cannot be replaced.
     """
 
     def __init__(self, store: Store) -> None:
@@ -79,15 +79,18 @@ class StoreGuard:
         if not self._on_disk:
             return
         try:
-            current = self._look()
+            current = self._manifest_facts()
             if current != self._checked and open_store(self._url or self._path.parent).digest != self._digest:
                 raise self._change_error("has other rows now")
             self._checked = current
         except (FileNotFoundError, MissingError) as error:
             raise self._change_error("is gone") from error
 
-    def _look(self) -> tuple[object, ...]:
-        """Return what changes with the manifest. Raises FileNotFoundError or MissingError if it is gone."""
+    def _manifest_facts(self) -> tuple[object, ...]:
+        """Return facts about the manifest that change if it is replaced.
+
+        Raises FileNotFoundError or MissingError if it is gone.
+        """
         if self._url is not None:
             return object_facts(f"{self._url}/{manifests.FILE}")
         status = self._path.stat()

@@ -1,7 +1,8 @@
 """Limit the time of a job (--time-limit), by a clock that stops while numba compiles.
 
-When the time is over, a command receives a signal from a timer thread. A job called from Python uses the process's alarm; if the program uses
-the alarm itself, or the job runs in another thread, the job checks the time itself (``check_time``).
+When the time is over, a command receives a signal from a timer thread. A job called from Python uses the process's
+alarm; if the calling program needs the alarm, or the job runs in another thread, the job checks the time itself
+(``check_time``).
 """
 
 from __future__ import annotations
@@ -25,12 +26,15 @@ MIN_ALARM_SECONDS = 1e-6
 ALARM_REPEAT_SECONDS = 0.1
 """Seconds between two alarms. They repeat until the job has ended: an exception raised in a C callback or in
 ``__del__`` is lost."""
-FINISHING_SECONDS, FINISHING_SHARE = 2.0, 0.4
-"""A job may exceed its limit by so many seconds, or by this share of the limit if that is more, to finish with a
-result."""
-MIN_GRACE_SECONDS, GRACE_SHARE = 1.0, 0.1
-"""After that it has so many seconds more, or this share of the limit if that is more, but at most
-``signals.GRACE_SECONDS``; then the process is ended. With a limit of 5 s the process therefore ends within 10 s."""
+FINISHING_SECONDS = 2.0
+"""Seconds by which any job may exceed its limit to finish with a result."""
+FINISHING_SHARE = 0.4
+"""Share of its limit by which a job may exceed the limit, if that is more than FINISHING_SECONDS."""
+MIN_GRACE_SECONDS = 1.0
+"""Minimum seconds from the moment at which a job must have finished to the forced end of the process. With a limit of
+5 s the process therefore ends within 10 s."""
+GRACE_SHARE = 0.1
+"""Share of the limit that takes the place of MIN_GRACE_SECONDS if it is more; at most ``signals.GRACE_SECONDS``."""
 
 
 class JobClock:
@@ -47,7 +51,9 @@ class JobClock:
 
     @contextmanager
     def without_compiler(self) -> Iterator[None]:
-        """Stop the clock while numba compiles. If two jobs of one process use this context, the first one decides."""
+        """Stop the clock while numba compiles. If two jobs use this context at the same time, only the first
+        one stops the clock.
+        """
         if self._began is not None:
             yield
             return
@@ -87,8 +93,8 @@ def limit_time(limit: float, spent: float = 0.0, *, finish: bool = False) -> Abs
     if not signals.is_main_thread():
         return _check_time_in_thread(seconds)
     if signals.interruption.wakeup_socket is not None:
-        least = MIN_GRACE_SECONDS if finish else FINISHING_SECONDS + MIN_GRACE_SECONDS
-        return expire_after(seconds, min(signals.GRACE_SECONDS, max(least, GRACE_SHARE * limit)))
+        min_seconds = MIN_GRACE_SECONDS if finish else FINISHING_SECONDS + MIN_GRACE_SECONDS
+        return expire_after(seconds, min(signals.GRACE_SECONDS, max(min_seconds, GRACE_SHARE * limit)))
     alarm_is_free = signal.getsignal(signals.EXPIRY_SIGNAL) in (signal.SIG_DFL, None)
     return _set_alarm(seconds) if alarm_is_free else _check_time_in_thread(seconds)
 
@@ -125,7 +131,7 @@ def _expire(moment: float, job_ended: threading.Event) -> None:
             return
     if main is None or job_ended.is_set() or signals.interruption.name:
         return
-    signal.pthread_kill(main, signals.EXPIRY_SIGNAL)  # its number goes to the socket too
+    signal.pthread_kill(main, signals.EXPIRY_SIGNAL)  # it also wakes the watcher thread (signals)
     while not job_ended.wait(ALARM_REPEAT_SECONDS):
         if signals.interruption.raised_error is not None:
             signal.pthread_kill(main, signals.EXPIRY_SIGNAL)

@@ -78,7 +78,7 @@ def test_row_state_full_disk_is_said_at_the_start(tmp_path: Path, monkeypatch: p
 def test_row_state_checkpoint_that_names_a_place_there_is_not_is_refused(tmp_path: Path, place: int) -> None:
     """In any chunk: the others name what there is."""
     rows = states((4, 4, 4), 1, tmp_path / "alpha")
-    rows.keep({"places": np.array([-1, 2, 0])})
+    rows.protect({"places": np.array([-1, 2, 0])})
     with pytest.raises(DataError, match="does not belong to its checkpoint"):
-        rows.keep({"places": np.array([-1, 2, 0])}, {"places": np.array([0, place, -1])})
+        rows.protect({"places": np.array([-1, 2, 0])}, {"places": np.array([0, place, -1])})
     rows.close()
