@@ -172,7 +172,7 @@ def _run_on_borrowed_threads(work: Callable[[int, int], None], start: int, stop:
         CORES.give_back(borrowed)
 
 
-def lanes(each: int) -> int:
+def threads_that_fit(each: int) -> int:
     """Return how many threads may work at the same time on pieces of work that need ``each`` bytes of memory."""
     return max(1, min(CORES.count, 1 + EXTRA_THREAD_BYTES // max(1, each)))
 

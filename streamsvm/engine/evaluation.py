@@ -1,7 +1,7 @@
 """Evaluate given weights and dual variables in one pass over all rows of a store, without training.
 
-Groups of rows are summed on several threads, and the sums are joined in a fixed order, so that the bits do not depend
-on the threads (``sum_groups``).
+Groups of rows are summed on several threads, and the sums are joined in a fixed order, so that the result
+has the same bits for any number of threads (``sum_groups``).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from streamsvm.compute.blocks import operators
 from streamsvm.engine.block_visitor import block_of, own_rows
 from streamsvm.engine.executor import Joins, Task, ignore_progress, local_executor
 from streamsvm.engine.fit_state import PerRowValues
-from streamsvm.engine.group_tasks import lend_map
+from streamsvm.engine.group_tasks import borrow_map
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.losses import threshold
 from streamsvm.rows import Float64, Rows, row_where
 from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_visits
-from streamsvm.solvers.evaluation import HALF_WIDTHS
+from streamsvm.solvers.evaluation import CORNER_HALF_WIDTHS
 from streamsvm.types import Block, FeatureMap, Problem, Store, Visit
 from streamsvm.types.state import merge_states
 
 T = TypeVar("T")
 DEPTH, REMOTE_DEPTH = 1, 4
-"""Number of blocks that each thread reads ahead, of a disk and of an object store."""
+"""Number of blocks that each thread reads ahead: from a disk, and from an object store."""
 MAX_WAITING_BYTES = 16 << 20
 """Largest total size of partial sums that wait to be joined."""
 COMPARED_CHUNKS, COMPARED_ROWS = 8, 256
@@ -46,15 +46,15 @@ def evaluate_problems(  # noqa: PLR0917
     weights: list[Float64],
     dual: PerRowValues | None,
     dual_values: Callable[[int, Block], Float64 | None] = lambda _k, _block: None,
-    working: int = 0,
+    map_bytes: int = 0,
 ) -> list[Any]:
     """Return for every problem the sums of its evaluation at its weights, and at its dual variables if they are known.
 
     The dual variables are read from ``dual``; if it is None, ``dual_values`` returns those of problem k and a block.
-    Chunks that a problem holds out are not counted. ``working``: bytes of memory that each thread's map needs. Raises
+    Chunks that a problem holds out are not counted. ``map_bytes``: the memory that each thread's map needs. Raises
     what reading the store raises.
     """
-    rows = RowsInGroups(store, features, problems, dual, working)
+    rows = RowsInGroups(store, features, problems, dual, map_bytes)
     units = _units(rows, weights)
 
     def start() -> list[Any]:
@@ -67,8 +67,8 @@ def evaluate_problems(  # noqa: PLR0917
         k, block, alpha = problem_block
         evaluations[k].add(block, dual_values(k, block) if alpha is None else alpha)
 
-    vectors = sum(2 * len(HALF_WIDTHS) * w.nbytes for w in weights)
-    return sum_groups(rows, Summation(start, add, _merge_evaluations, vectors))
+    vector_bytes = sum(2 * len(CORNER_HALF_WIDTHS) * w.nbytes for w in weights)
+    return sum_groups(rows, Summation(start, add, _merge_evaluations, vector_bytes))
 
 
 def _merge_evaluations(left: list[Any], right: list[Any]) -> list[Any]:
@@ -76,7 +76,9 @@ def _merge_evaluations(left: list[Any], right: list[Any]) -> list[Any]:
 
 
 def _units(rows: RowsInGroups, weights: list[Float64]) -> list[float]:
-    """Return the unit of each problem's margins: 1, or without scale, their mean absolute value in the first block."""
+    """Return the unit of each problem's margins: 1 if the regularizer fixes their scale, otherwise
+    their mean absolute value in the first block.
+    """
     units = {k: 1.0 for k, problem in enumerate(rows.problems) if problem.regularizer.has_scale}
     for k, block, _ in rows.blocks() if len(units) < len(weights) else ():
         if k not in units:
@@ -126,7 +128,7 @@ def _decision_values(map_: FeatureMap, X: Rows, weights: list[Float64]) -> list[
     return [np.concatenate(values) for values in zip(*parts, strict=True)]
 
 
-def sum_weight_with_loss(
+def sum_weights_of_rows_with_loss(
     store: Store, features: FeatureMap, problems: list[Problem], weights: list[Float64], error: list[float]
 ) -> list[float]:
     """Return for every problem sum C_i over the rows whose loss can be above 0, if margins may be wrong by
@@ -204,13 +206,16 @@ class RowsInGroups:
     def blocks(self) -> Iterator[ProblemBlock]:
         """Yield all blocks of all problems in order, without dual variables."""
         for group in pass_groups(self.store.layout):
-            with lend_map(self.features, self._maps) as features, closing(self._visit_chunks(iter([group]))) as visited:
+            with (
+                borrow_map(self.features, self._maps) as features,
+                closing(self._visit_chunks(iter([group]))) as visited,
+            ):
                 for loaded, _ in visited:
                     yield from self._blocks_of_chunk(loaded, group, features, None)
 
     def sum_each_group(self, groups: Iterator[Group], sums: Summation[T]) -> Generator[T]:
         """Yield the sum over each group, one after the other."""
-        with lend_map(self.features, self._maps) as features, closing(self._visit_chunks(groups)) as visited:
+        with borrow_map(self.features, self._maps) as features, closing(self._visit_chunks(groups)) as visited:
             total, dual = sums.start(), None
             for loaded, group in visited:
                 if loaded.visit.chunk == group.chunks[0]:
@@ -251,9 +256,11 @@ class RowsInGroups:
 def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
     """Return the sum over all rows, computed on several threads. Raises what reading the store raises."""
     layout = rows.store.layout
-    depth = 3 * REMOTE_DEPTH if layout.remote else DEPTH  # a request in flight takes its block and twice its bytes
+    depth = (
+        3 * REMOTE_DEPTH if layout.remote else DEPTH
+    )  # a request in flight needs its block and two copies of the body
     blocks = (depth + 2) * layout.block_bytes  # one of them is a copy
-    threads = cores.lanes(blocks + 2 * sums.nbytes + rows.working)
+    threads = cores.threads_that_fit(blocks + 2 * sums.nbytes + rows.working)
     task = Task("evaluation", _sum_group, function_of_parts=_sum_each_group)
     total: T = local_executor(threads).reduce(
         task, rows.groups(sums.nbytes), Joins(sums.join), (rows, sums), ignore_progress

@@ -180,7 +180,7 @@ def sum_costs(parts: list[PartialResult], states: list[State]) -> PartialResult:
 
 
 @contextmanager
-def lend_map(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[FeatureMap]:
+def borrow_map(features: FeatureMap, unused: list[FeatureMap]) -> Iterator[FeatureMap]:
     """Yield a map for the exclusive use of one thread: one of ``unused``, or a copy of ``features``.
 
     The map is removed from ``unused`` and returned to it at the end.
@@ -207,7 +207,7 @@ def visit_groups(groups: Iterator[Group], work: Work, pass_input: PassInput) -> 
     Raises DataError, StorageError.
     """
     store = work.store.open()
-    with lend_map(work.features, work.unused_maps) as features:
+    with borrow_map(work.features, work.unused_maps) as features:
         if work.whole_groups:
             for group in groups:
                 yield _visit_as_one_block(group, store, features, work, pass_input)

@@ -21,13 +21,13 @@ of the labels. For a sample of n rows with targets T (-1 or +1 for classes, or n
 with the candidates, and a column of ones. Orthogonal least squares (Chen, Cowan, Grant 1991; for landmarks of kernel
 machines Keerthi, Chapelle, DeCoste 2006) chooses the column of K that reduces the squared distance from T to the span
 of the chosen columns the most. Let d_j be the squared length of the component of column j orthogonal to that span, and
-b_j its inner product with the residual of T: the reduction is b_j^2 / d_j. With G = K'K and B = K'T, both are updated
+b_j its inner product with the residual of T: the reduction is b_j^2 / d_j. With G = K'K and B = K'T, d and b are updated
 as in a pivoted Cholesky factorization,
 
     l = (G_j - L L_j) / sqrt(d_j),    d <- d - l^2,    b <- b - l (b_j / sqrt(d_j)),
 
 so that one pass over the sample suffices. G is summed in float64, because for a wide kernel the d_j become much smaller
-than the rounding error of float32. The square of a row of weight s is multiplied by s; rows of weight 0 have no effect.
+than the rounding error of float32. The squared error of a row of weight s is multiplied by s; rows of weight 0 have no effect.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class LeverageSampler:
     """Draws rows by their estimated leverage, in one pass over blocks, which are given to ``offer`` in any order."""
 
     points: Points
-    """The first, uniform sample J, from which leverages are estimated, after the map that precedes the kernel."""
+    """The first, uniform sample J, from which leverages are estimated; the map that precedes the kernel has been applied."""
     kernel: Kernel
     whitening: Float32
     """W with W W' = (K_JJ + ridge I)^-1, so that k_iJ (K_JJ + ridge I)^-1 k_Ji is a sum of squares."""
@@ -161,7 +161,7 @@ class LeverageSampler:
 def make_leverage_sampler(points: Points, kernel: Kernel, count: int, seed: int) -> LeverageSampler:
     """Return a sampler of ``count`` rows; ``points`` is the first sample.
 
-    Negative eigenvalues of a kernel that is not positive definite (sigmoid) are dropped, as in the features.
+    Negative eigenvalues of a kernel that is not positive definite (sigmoid) are dropped, as they are when Nystrom features are computed.
     """
     e, V = np.linalg.eigh(symmetric_gram(points, kernel))
     kept = e > 0.0

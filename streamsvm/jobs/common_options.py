@@ -161,7 +161,7 @@ LOSSES, KERNELS, SOLVERS = "streamsvm.losses:LOSSES", "streamsvm.kernels:KERNELS
 
 COST = Bounds(least=1e-30, most=1e20)
 """Bounds of C and lambda, within which the squares of derived numbers neither overflow nor underflow."""
-SHARE = Bounds(above=0, most=1)
+NU_BOUNDS = Bounds(above=0, most=1)
 """Bounds of nu."""
 NU = 0.5
 """Default of nu for one-class problems, as in scikit-learn: an upper bound of the share of outliers."""

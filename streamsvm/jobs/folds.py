@@ -86,10 +86,10 @@ def cut_sizes(store: Store, folds: int) -> tuple[int, ...]:
 
 def deal_chunks(layout: Layout, folds: int, seed: int) -> Int32:
     """Return the fold of each chunk of a store, (chunks,) int32, assigned by ``deal``."""
-    return deal(len(layout.chunks), folds, seed)
+    return assign_at_random(len(layout.chunks), folds, seed)
 
 
-def deal(chunks: int, folds: int, seed: int) -> Int32:
+def assign_at_random(chunks: int, folds: int, seed: int) -> Int32:
     """Return the fold of each chunk, assigned at random with almost equal numbers per fold. Raises UsageError."""
     if not 2 <= folds <= chunks:
         raise UsageError(f"{folds} folds of {chunks} chunks", hint="at least 2 folds, and a chunk for each")

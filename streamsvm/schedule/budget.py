@@ -22,12 +22,12 @@ from streamsvm.types import Layout, Term
 
 MIB = 1 << 20
 COMPILER_BYTES = 72 * MIB
-"""Bytes that LLVM and the first loaded pass add to a process (measured: 64-71 MiB)."""
+"""Bytes that LLVM and the first compiled function ("pass") add to a process (measured: 64-71 MiB)."""
 NOMINAL = 136 * MIB
-"""Bytes counted for a process with passes loaded (measured: 115-131 MiB)."""
+"""Bytes counted for a process with compiled functions loaded (measured: 115-131 MiB)."""
 STEP = 64 * MIB
-"""Bytes of the steps in which additional memory of the process is counted. The same settings therefore give the same
-plan, and the same bits, unless the process already used much memory before."""
+"""The memory of the process above NOMINAL is rounded up to a multiple of this. The same settings therefore give the same
+plan, and a result with the same bits, unless the process already used much memory before."""
 MARGIN = 8 * MIB
 MAX_CACHED_BYTES = 256 * MIB
 """Stores larger than this are not copied to memory: a pass over them takes longer than reading them, so that the page
@@ -50,9 +50,9 @@ SMALL_JOB_BYTES = 1 << 30
 memory."""
 UNLIMITED = 1 << 62
 CLIENT_BYTES = 6 << 20
-"""Bytes of the client of an object store without requests."""
+"""Bytes of an idle client of an object store."""
 REQUEST_BYTES, BODY_COPIES = 3 << 19, 1.3
-"""Bytes of a request in flight beside the block that it fills: a number, and a part of the block (measured with ranges of 1, 4 and 16 MiB,
+"""Memory of a request in flight besides the block that it fills: a constant, and a multiple of the block (measured with ranges of 1, 4 and 16 MiB,
 1 to 64 at a time: at most 1.4 MiB and 1.15 of the range)."""
 _ASSUMED: ContextVar[int | None] = ContextVar("assumed", default=None)
 
@@ -174,7 +174,7 @@ def check_groups() -> None:
         message = f"the control group of this process is limited to {mib(limit)}, {mib(MIN_MEMORY, round_up=True)} are needed before anything is read"
         raise BudgetError(
             message,
-            hint=f"give the group {mib(MIN_MEMORY, round_up=True)} and the data of the job; streamsvm plan says how much that is",
+            hint=f"raise its limit to {mib(MIN_MEMORY, round_up=True)} plus what the job needs; streamsvm plan tells how much",
         )
 
 
@@ -220,7 +220,7 @@ def request_terms(nbytes: int, requests: int) -> list[Term]:
 def read_further_ahead(memory: MemoryPlan, layout: Layout, depth: int, buffer: int, readers: int) -> MemoryPlan:
     """Return the plan of a job on a store in an object store with as many requests in flight as its limit leaves room for.
 
-    A request takes far longer than its bytes take on the way, so that the rate grows with their number. ``depth``: the number of blocks
+    Latency is much longer than the transfer of a block, so that the rate grows with the number of requests. ``depth``: the number of blocks
     that each of ``readers`` threads reads ahead in ``memory``. Nothing else in the plan is changed.
     """
     most = memory.limit if memory.limit < UNLIMITED else min(SMALL_JOB_BYTES, machine_bytes() // 2)
@@ -246,7 +246,8 @@ def base_terms() -> list[Term]:
 
 def steady_terms() -> list[Term]:
     """Return ``base_terms`` with the current memory rounded up in steps (``STEP``), for plans on which results
-    depend. Freed memory is returned to the system before it is measured, unless no limit matters: it takes milliseconds.
+    depend. Freed memory is returned to the system before it is measured. This takes milliseconds and is
+    skipped if there is no limit.
     """
     if _ASSUMED.get() != UNLIMITED:
         freed_memory.give_back()

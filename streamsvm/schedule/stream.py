@@ -95,7 +95,7 @@ class Stream:
     returns the slot when it requests the next one. Slots are delivered in the order of the visits, whichever reader
     filled them.
 
-    All readers of a store in an object store always work: a request is in flight for far longer than its bytes are on the way. Otherwise
+    All readers of a store in an object store always work: the latency of a request is much longer than its transfer. Otherwise
     the first reader always works; the others work only while the consumer waits. A consumer that computes for longer
     than a chunk takes to read therefore never wakes them. For a consumer that only waits, the second reader gives a
     factor of two, because reading a cached chunk takes about as long as its checksum. Further readers help if reads

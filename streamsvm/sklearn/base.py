@@ -8,8 +8,8 @@ from these fields, so that a new estimator only declares its own parameters:
         C: float = field(default=1.0, kw_only=False)  # a positional parameter
         epsilon: float = 0.1  # the option of ``streamsvm fit`` of the same name
         random_state: Any = option(default=None, name="seed", value=draw_seed)  # an option of another name
-        seed: int | None = own(default=None, synonym_of="random_state")  # another name of a parameter
-        warm_start: bool = own(default=False)  # not an option: the estimator itself uses it
+        seed: int | None = own_parameter(default=None, synonym_of="random_state")  # another name of a parameter
+        warm_start: bool = own_parameter(default=False)  # not an option: the estimator itself uses it
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def option(*, default: Any, name: str, value: Callable[[Any], Any] = keep_value)
     return field(default=default, metadata={OPTION: (name, value)})
 
 
-def own(*, default: Any, kw_only: bool = True, synonym_of: str = "") -> Any:
+def own_parameter(*, default: Any, kw_only: bool = True, synonym_of: str = "") -> Any:
     """Declare a parameter that is not an option of a command; it may be another name of the parameter ``synonym_of``."""
     return field(default=default, kw_only=kw_only, metadata={OPTION: ("", keep_value), SYNONYM: synonym_of})
 
@@ -128,7 +128,7 @@ def method_where(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
     return decorate
 
 
-@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, option, own))
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field, option, own_parameter))
 def estimator(kind: Kind) -> Kind:
     """Class decorator: make the fields of a class its parameters; comparison, repr and hash stay those of scikit-learn."""
     decorated: Kind = dataclass(kw_only=True, eq=False, repr=False, match_args=False)(kind)  # type: ignore[assignment]
@@ -266,13 +266,13 @@ class FitParameters(Parameters):
     max_passes: int = 1000
     memory: int | str | None = None
     random_state: Any = option(default=None, name="seed", value=draw_seed)
-    seed: int | None = own(default=None, synonym_of="random_state")
+    seed: int | None = own_parameter(default=None, synonym_of="random_state")
     n_jobs: int | None = option(default=None, name="threads", value=count_threads)
-    threads: int | None = own(default=None, synonym_of="n_jobs")
-    missing: FillingName = own(default=NO_MISSING)
-    verbose: bool = own(default=False)
-    progress: bool | None = own(default=None, synonym_of="verbose")
-    on_pass: Callable[[dict[str, Any]], object] | None = own(default=None)
+    threads: int | None = own_parameter(default=None, synonym_of="n_jobs")
+    missing: FillingName = own_parameter(default=NO_MISSING)
+    verbose: bool = own_parameter(default=False)
+    progress: bool | None = own_parameter(default=None, synonym_of="verbose")
+    on_pass: Callable[[dict[str, Any]], object] | None = own_parameter(default=None)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

@@ -18,7 +18,16 @@ from streamsvm.jobs.common_options import EmbedJob
 from streamsvm.jobs.embed.landmarks import make_projection
 from streamsvm.jobs.embed.plan import GREEDY, request_features
 from streamsvm.rows import Dense, Float64, Rows, row_count
-from streamsvm.sklearn.base import KernelName, Parameters, SamplingName, build_job, draw_seed, estimator, option, own
+from streamsvm.sklearn.base import (
+    KernelName,
+    Parameters,
+    SamplingName,
+    build_job,
+    draw_seed,
+    estimator,
+    option,
+    own_parameter,
+)
 from streamsvm.sklearn.rows import as_value_errors, center_rows, check_rows, is_small, merge_copies
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import offsets_of_store
@@ -77,7 +86,7 @@ class StreamNystroem(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Paramete
     cutoff: float = 1e-6
     standardize: bool = False
     random_state: Any = option(default=None, name="seed", value=draw_seed)
-    seed: int | None = own(default=None, synonym_of="random_state")
+    seed: int | None = own_parameter(default=None, synonym_of="random_state")
 
     if TYPE_CHECKING:  # inherited from classes without type annotations
 

@@ -17,13 +17,13 @@ from streamsvm.api.functions import explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report
 from streamsvm.errors import UsageError
-from streamsvm.jobs.folds import CHUNKS_PER_FOLD, cut_sizes, deal
+from streamsvm.jobs.folds import CHUNKS_PER_FOLD, assign_at_random, cut_sizes
 from streamsvm.jobs.tune.options import TuneFilesJob
 from streamsvm.jobs.tune.results import best_of
 from streamsvm.jobs.tune.run import tune_in_memory
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, parse_measure
 from streamsvm.rows import Int32, Int64
-from streamsvm.sklearn.base import build_job, class_weights, encode_classes, estimator, own
+from streamsvm.sklearn.base import build_job, class_weights, encode_classes, estimator, own_parameter
 from streamsvm.sklearn.rows import StreamRows, as_value_errors, check_own_labels, check_weights, make_store
 from streamsvm.sklearn.svc import StreamClassifier
 from streamsvm.store import open_store
@@ -65,7 +65,7 @@ class StreamKFold(BaseCrossValidator):
         """Yield, for each fold, the indices of its training rows and of its test rows (k,), ascending. Raises ValueError for too few rows."""
         with as_value_errors():
             pieces = self._pieces(X)
-            fold = np.repeat(deal(len(pieces), self.n_splits, self.random_state), pieces)
+            fold = np.repeat(assign_at_random(len(pieces), self.n_splits, self.random_state), pieces)
         for number in range(self.n_splits):
             yield np.flatnonzero(fold != number), np.flatnonzero(fold == number)
 
@@ -152,11 +152,11 @@ class StreamSVCCV(StreamClassifier):
     (4, 2)
     """
 
-    Cs: Sequence[float] = own(default=DEFAULT_CS, kw_only=False)
-    C: Sequence[float] | None = own(default=None, synonym_of="Cs")
-    cv: Any = own(default=5)
-    folds: int | None = own(default=None, synonym_of="cv")
-    scoring: str | None = own(default=None)
+    Cs: Sequence[float] = own_parameter(default=DEFAULT_CS, kw_only=False)
+    C: Sequence[float] | None = own_parameter(default=None, synonym_of="Cs")
+    cv: Any = own_parameter(default=5)
+    folds: int | None = own_parameter(default=None, synonym_of="cv")
+    scoring: str | None = own_parameter(default=None)
 
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:
         self._search_arrays(X, y, sample_weight)
@@ -200,7 +200,7 @@ class StreamSVCCV(StreamClassifier):
         folds = cv if fold is None else int(fold.max()) + 1
         if self.scoring == "f1_macro" and len(store.layout.classes) == 2:
             raise UsageError(
-                "scoring='f1_macro' is the mean over the classes, which is there for more than two",
+                "scoring='f1_macro', a mean over the classes, needs more than two classes",
                 hint="scoring='f1' for that of the rarer class, or 'balanced_accuracy'",
             )
         score = SCORING.get(self.scoring or "", self.scoring)
@@ -216,7 +216,7 @@ class StreamSVCCV(StreamClassifier):
         with open_job_report(progress=self._parameter("verbose"), on_event=None) as report:
             scores = tune_in_memory(job, store, report, fold)
         self.C_ = best_of(scores, measure).loss_weight
-        values = np.array([one.folds for one in scores]).T
+        values = np.array([score.folds for score in scores]).T
         if measure in {ERROR, BALANCED_ERROR}:
             self.scores_ = 1.0 - values
         else:

@@ -38,7 +38,7 @@ from streamsvm.sklearn.base import (
     keep_model,
     label_model,
     method_where,
-    own,
+    own_parameter,
     restore_labels,
     sort_codes,
     strip_labels,
@@ -310,16 +310,16 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
 
     C: float = field(default=1.0, kw_only=False)
     time_limit: float | str | None = None
-    warm_start: bool = own(default=False)
+    warm_start: bool = own_parameter(default=False)
     calibrate: CalibrationName | None = None
-    calibration: CalibrationName | None = own(default=None, synonym_of="calibrate")
+    calibration: CalibrationName | None = own_parameter(default=None, synonym_of="calibrate")
     threshold: str | None = None
     curves: bool = False
     knots: int | None = None
     smooth: SmoothName | None = None
     certify: CertifyName | None = None
-    multi_class: MultiClassName = own(default=OVR)
-    decision_function_shape: Literal["ovr", "ovo"] = own(default=OVR)
+    multi_class: MultiClassName = own_parameter(default=OVR)
+    decision_function_shape: Literal["ovr", "ovo"] = own_parameter(default=OVR)
     l1: float | None = None
     free_bias: bool | None = None
     nu: float | None = None

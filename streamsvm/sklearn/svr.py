@@ -25,7 +25,7 @@ from streamsvm.sklearn.base import (
     estimator,
     keep_fit,
     label_model,
-    own,
+    own_parameter,
 )
 from streamsvm.sklearn.rows import (
     StreamRows,
@@ -85,10 +85,10 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
     """
 
     C: float = field(default=1.0, kw_only=False)
-    epsilon: float = own(default=0.1)
+    epsilon: float = own_parameter(default=0.1)
     loss: RegressionLossName = "squared_epsilon_insensitive"
-    quantile: float = own(default=0.5)
-    loss_options: Mapping[str, float] | None = own(default=None)
+    quantile: float = own_parameter(default=0.5)
+    loss_options: Mapping[str, float] | None = own_parameter(default=None)
     l1: float | None = None
     l1_ball: float | None = None
     curves: bool = False

@@ -45,7 +45,7 @@ from streamsvm.solvers.active_set_qp import (
     space_of_sides,
     split_sides,
 )
-from streamsvm.solvers.cholesky import factorize_after_rounding
+from streamsvm.solvers.cholesky import factorize_despite_rounding
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.gathered_rows import ARRAY_BYTES, COPIES_WHILE_JOINED, GatheredRows, Gatherer
 from streamsvm.solvers.line_search import find_step_length
@@ -137,8 +137,11 @@ class ActiveSet(Solver[ActiveSetState]):
         vectors.
         """
         p, rows = problem.columns + 1, problem.rows
-        sides = 2 if problem.loss.numeric() else 1
-        row = bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes) + sides * ARRAY_BYTES
+        variables_per_row = 2 if problem.loss.numeric() else 1
+        row = (
+            bytes_per_row(layout.columns, layout.rows, layout.nonzeros, layout.entry_bytes)
+            + variables_per_row * ARRAY_BYTES
+        )
         nonzeros = problem.nonzeros or rows * p
         start = block_bytes(block_size(problem.columns, nonzeros, dense=layout.dense), layout.entry_bytes)
         free, matrix = FACTOR_BYTES * min(p, rows) ** 2, matrix_bytes(min(p, rows), layout.entry_bytes)
@@ -281,8 +284,8 @@ def _snap_to_bounds(problem: Problem, rows: GatheredRows, a: Float64) -> Float64
 
 
 def _snap_interior(at: Interior, terms: DualTerms) -> Float64:
-    """Return dual variables (n,), in which those with a multiplier larger than the distance to the bound, on the same
-    scale, are set to the bound.
+    """Return dual variables (n,), set to a bound where the distance to it, divided by its upper limit or curvature, is smaller
+    than the multiplier of the bound, divided by its scale.
     """
     with np.errstate(invalid="ignore"):
         share = at.a / terms.upper if np.isfinite(terms.upper).all() else at.a * terms.curvature
@@ -325,4 +328,4 @@ def minimize_primal(problem: Problem, rows: GatheredRows, w: Float64, deadline: 
 def _newton_step(gram: Float64, gradient: Float64) -> Float64:
     """Return -(I + gram)^-1 gradient. Changes gram."""
     gram[np.diag_indices_from(gram)] += 1.0
-    return factorize_after_rounding(gram)(-gradient)
+    return factorize_despite_rounding(gram)(-gradient)

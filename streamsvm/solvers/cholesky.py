@@ -116,7 +116,7 @@ def factorize(matrix: Float64) -> Callable[[Float64], Float64]:
     return partial(solve_factorized, cholesky(matrix))
 
 
-def factorize_after_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
+def factorize_despite_rounding(matrix: Float64) -> Callable[[Float64], Float64]:
     """Return a function like that of ``factorize`` for a matrix that may not be positive definite because of rounding.
     Its diagonal is then increased step by step.
 

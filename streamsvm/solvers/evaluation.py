@@ -41,7 +41,7 @@ from streamsvm.types.state import Largest, Total, merge_states
 
 KINK_HALF_WIDTH = 0.1
 """Half-width, in units of the margin, over which the kink of a loss is smoothed to get a dual point from its slopes."""
-HALF_WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
+CORNER_HALF_WIDTHS = (0.3, 0.1, 0.03, 0.01, 3e-3, 1e-3)
 """Half-widths over which the kink of a loss is smoothed in an ``Evaluation``. The slopes of at least one of them are
 expected to be a good dual point."""
 
@@ -271,20 +271,20 @@ class Evaluation:
     weights: Float64
     """(p,)."""
     unit: float = 1.0
-    """The typical size of margins, in units of which HALF_WIDTHS are given."""
+    """The typical size of margins, in units of which CORNER_HALF_WIDTHS are given."""
     slopes: Total[tuple[PointSums, ...]] = field(init=False)
     """The sums for the dual points given by the slopes at the weights: of the loss, or of its smoothed forms."""
     own: Total[DualSums | None] = None
     """The sums for the dual variables of the solver, if it has any."""
 
     def __post_init__(self) -> None:
-        widths = (0.0,) if self.problem.loss.smooth() else HALF_WIDTHS
+        widths = (0.0,) if self.problem.loss.smooth() else CORNER_HALF_WIDTHS
         self.slopes = tuple(PointSums(len(self.weights)) for _ in widths)
 
     def add(self, block: Block, alpha: Float64 | None) -> None:
         """Add a block, with the dual variables (n,) of its rows or None."""
         loss = self.problem.loss
-        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in HALF_WIDTHS]
+        smooth = [loss] if loss.smooth() else [round_corners(loss, width * self.unit) for width in CORNER_HALF_WIDTHS]
         for sums, smooth_loss in zip(self.slopes, smooth, strict=True):
             sums.add(self.problem, smooth_loss, block, self.weights)
         if alpha is not None:

@@ -36,7 +36,7 @@ from streamsvm.compute.passes.priority_sampling import leverages
 from streamsvm.config.options import Bounds, Option
 from streamsvm.losses import Hinge, threshold
 from streamsvm.rows import Float64, Int64, row_stack
-from streamsvm.solvers.cholesky import factorize_after_rounding
+from streamsvm.solvers.cholesky import factorize_despite_rounding
 from streamsvm.solvers.evaluation import DualPoint, add_to_sum, block_hessian, slopes_at
 from streamsvm.solvers.gathered_rows import CANDIDATE_FACTOR, NearestRows, NearRows
 from streamsvm.solvers.line_search import STEPS, BestPoint, SegmentSolver, SegmentState, SegmentSums
@@ -526,7 +526,7 @@ class InteriorPoint(SegmentSolver):
         if problem.loss.smooth() and state.gram is not None:
             state.gram[np.diag_indices_from(state.gram)] += 1.0
             gradient = segment_best.w - segment_best.v
-            return segment_best.w - factorize_after_rounding(state.gram)(gradient)
+            return segment_best.w - factorize_despite_rounding(state.gram)(gradient)
         near, in_memory = state.near.take(), state.in_memory
         if near is None:
             return segment_best.w

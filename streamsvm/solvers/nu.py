@@ -1,5 +1,5 @@
-"""nu-SVM for two classes out of core: a one-class problem with a free offset, of rows multiplied by the sign of their
-class.
+"""nu-SVM for two classes, out of core. It is a one-class problem with a free offset, whose rows are multiplied by the sign
+of their class.
 
     P(u, rho) = 1/2 ||u||^2 - nu S rho + sum_i s_i max(0, rho - y_i u.x_i),      S = sum_i s_i,     0 < nu <= 1
     D(a)      = -1/2 ||sum_i a_i y_i x_i||^2,      sum_i a_i = nu S,      0 <= a_i <= s_i
@@ -27,7 +27,7 @@ from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.operators import sign_rows
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
-from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, NuRegularizer, OffsetObjective, RowSums
+from streamsvm.solvers.one_class import HINGE_AT_ZERO, OFFSET, FreeOffset, NuRegularizer, OffsetObjective, RowSums
 from streamsvm.solvers.problem_kinds import OneClass
 from streamsvm.types import (
     AnySolver,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from streamsvm.solvers.interior_point_out_of_core import InteriorPoint, InteriorPointState
 
 
-MARGIN = Hinge(margin=1.0)
+UNIT_HINGE = Hinge(margin=1.0)
 """The loss of a row at w."""
 MAX_IDLE_PASSES = 8
 """Number of passes after which the solver stops if nothing is better than w = 0, because classes overlap too much for
@@ -62,14 +62,14 @@ this nu."""
 class NuMargin(NuRegularizer):
     """1/2 ||u||^2 - nu S rho as a function of the weights w = u / rho, at the best rho."""
 
-    refusal: ClassVar[str] = "does not find C by nu"
+    refusal: ClassVar[str] = "does not support --nu"
     instead: ClassVar[str] = "--C in place of --nu, or "
 
     def bounds(
         self, loss: Loss, sums: tuple[float, float, float], w: Float64, v: Float64, rows: RowSums | None = None
     ) -> Bounds:
         """Return the regularizer's value at the best multiple of w, and D. The losses have a margin of 1, so that
-        ``linear`` is the sum of the slopes.
+        their linear term in ``sums`` is the sum of the slopes.
         """
         plain = Regularizer.bounds(self, loss, sums, w, v)
         if rows is None:
@@ -184,7 +184,7 @@ def _build_signed_problem(problem: Problem) -> Problem:
     assert isinstance(problem.regularizer, NuMargin)  # ``NuMargin.adapt`` alone makes this solver
     return replace(
         problem,
-        loss=CORNER,
+        loss=HINGE_AT_ZERO,
         columns=problem.columns + constant_feature,
         kind=OneClass(),
         regularizer=FreeOffset(problem.regularizer.nu),

@@ -60,7 +60,7 @@ from streamsvm.types.state import Largest, Total
 
 OFFSET = -1.0
 """The value of the constant feature whose weight is rho."""
-CORNER = Hinge(margin=0.0)
+HINGE_AT_ZERO = Hinge(margin=0.0)
 """The loss of a row."""
 DEGENERATE_SHARE = 1e-10
 """An optimum below this fraction of that of rows of typical length with the same direction is 0 up to rounding."""

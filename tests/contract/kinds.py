@@ -10,8 +10,8 @@ import numpy as np
 from streamsvm.class_tags import tag_of
 from streamsvm.losses import Logistic, Squared, SquaredHinge
 from streamsvm.solvers.free_bias import FreeBias
-from streamsvm.solvers.nu import MARGIN, NuMargin
-from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
+from streamsvm.solvers.nu import UNIT_HINGE, NuMargin
+from streamsvm.solvers.one_class import HINGE_AT_ZERO, OFFSET, FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.solvers.softmax import Softmax
@@ -92,14 +92,14 @@ CASES = {
         Regression(), L1Ball(0.5), Squared(0.5), themselves, lambda w, losses, s: losses, ("partan", "swap")
     ),
     "one class, nu": Case(
-        OneClass(), FreeOffset(NU), CORNER, ones, free_offset, ("interior_point",), bias=OFFSET, C=1.0
+        OneClass(), FreeOffset(NU), HINGE_AT_ZERO, ones, free_offset, ("interior_point",), bias=OFFSET, C=1.0
     ),
     "two classes, nu": Case(
-        OneAgainstRest(3), NuMargin(NU), MARGIN, lambda codes: np.where(codes == 3, 1, -1), nu_margin,
+        OneAgainstRest(3), NuMargin(NU), UNIT_HINGE, lambda codes: np.where(codes == 3, 1, -1), nu_margin,
         ("interior_point",), C=1.0,
     ),
     "pairs, nu": Case(
-        OneVsOne(3, 1), NuMargin(NU), MARGIN, lambda codes: np.where(codes == 3, 1, np.where(codes == 1, -1, np.nan)),
+        OneVsOne(3, 1), NuMargin(NU), UNIT_HINGE, lambda codes: np.where(codes == 3, 1, np.where(codes == 1, -1, np.nan)),
         nu_margin, ("interior_point",), C=1.0,
     ),
 }  # fmt: skip

@@ -22,8 +22,8 @@ from streamsvm.solvers.kernel.decomposition import Decomposition
 from streamsvm.solvers.kernel.frank_wolfe import Partan
 from streamsvm.solvers.lbfgs import LBFGS
 from streamsvm.solvers.newton.solver import Newton
-from streamsvm.solvers.nu import MARGIN, NuMargin
-from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset
+from streamsvm.solvers.nu import UNIT_HINGE, NuMargin
+from streamsvm.solvers.one_class import HINGE_AT_ZERO, OFFSET, FreeOffset
 from streamsvm.solvers.problem_kinds import Multinomial, OneClass
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.solvers.softmax import Softmax
@@ -167,8 +167,11 @@ def variants() -> dict[str, tuple[Any, Problem]]:
         "free bias": (FreeBias(COLUMNS + 1).adapt(LBFGS()), drawn(Logistic(), regularizer=FreeBias(COLUMNS + 1))),
         "l1": (l1.adapt(Newton()), drawn(regularizer=l1)),
         "l1 ball": (ball.adapt(Partan()), drawn(Squared(), regularizer=ball)),
-        "nu": (nu.adapt(InteriorPoint()), drawn(MARGIN, regularizer=nu, C=1.0)),
-        "one class": (offset.adapt(InteriorPoint(60)), drawn(CORNER, kind=OneClass(), bias=OFFSET, regularizer=offset)),
+        "nu": (nu.adapt(InteriorPoint()), drawn(UNIT_HINGE, regularizer=nu, C=1.0)),
+        "one class": (
+            offset.adapt(InteriorPoint(60)),
+            drawn(HINGE_AT_ZERO, kind=OneClass(), bias=OFFSET, regularizer=offset),
+        ),
     }
     return found
 

@@ -17,7 +17,7 @@ from streamsvm.engine.evaluation import (
     Summation,
     evaluate_problems,
     sum_groups,
-    sum_weight_with_loss,
+    sum_weights_of_rows_with_loss,
 )
 from streamsvm.engine.row_state import RowStates
 from streamsvm.features.scaling import Raw
@@ -62,7 +62,7 @@ def sums_of(store: Store, threads: int) -> list[Any]:
     weights = [rng.normal(size=store.layout.columns + 1) for _ in given]
     with cores.use_threads(threads):
         found = evaluate_problems(store, Raw(1.0), given, weights, dual_of(store, len(given)))
-        costs = sum_weight_with_loss(store, Raw(1.0), given, weights, [0.1, 0.2])
+        costs = sum_weights_of_rows_with_loss(store, Raw(1.0), given, weights, [0.1, 0.2])
     return [[(*one.values(), one.own.vector().tobytes()) for one in found], costs]
 
 
@@ -112,4 +112,4 @@ def test_final_sums_rows_that_cost_something_are_those_short_of_their_margin(sto
     off = [0.1, 0.0, 1.5]
     expected = [one.C * int((m < 1.0 + o).sum()) for one, m, o in zip(given, margins, off, strict=True)]
     assert expected[1] != expected[2]
-    assert sum_weight_with_loss(store, Raw(1.0), given, weights, off) == expected
+    assert sum_weights_of_rows_with_loss(store, Raw(1.0), given, weights, off) == expected

@@ -15,8 +15,8 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.solvers.evaluation import PointSums
 from streamsvm.solvers.interior_point_out_of_core import InteriorPoint
-from streamsvm.solvers.nu import MARGIN, NuClasses, NuMargin, primal_of_weights
-from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, OffsetObjective, RowSums
+from streamsvm.solvers.nu import UNIT_HINGE, NuClasses, NuMargin, primal_of_weights
+from streamsvm.solvers.one_class import HINGE_AT_ZERO, OFFSET, FreeOffset, OffsetObjective, RowSums
 from streamsvm.solvers.problem_kinds import OneAgainstRest, OneClass
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Block, Problem
@@ -44,7 +44,7 @@ def fuzzed(seed: int) -> tuple[Any, Any, Any, float]:
 
 def problem_of(X: Any, nu: float, tolerance: float, bias: float = BIAS) -> Problem:
     return Problem(
-        MARGIN, 1.0, len(X), X.shape[1], OneAgainstRest(1), bias, tolerance=tolerance, regularizer=NuMargin(nu)
+        UNIT_HINGE, 1.0, len(X), X.shape[1], OneAgainstRest(1), bias, tolerance=tolerance, regularizer=NuMargin(nu)
     )
 
 
@@ -147,7 +147,7 @@ def test_nu_classes_fit_is_certified_and_is_the_machine_of_the_c_that_it_found(s
         ({"C": 1.0}, "--C cannot be combined with --nu"),
         ({"lambda_": 1.0}, "--lambda cannot be combined with --nu"),
         ({"kernel": "rbf"}, "not for exact kernels"),
-        ({"solver": "newton"}, "does not find C by nu"),
+        ({"solver": "newton"}, "does not support --nu"),
         ({"multi_class": "crammer_singer"}, "--nu cannot be combined with --multi-class"),
         ({"l1": 1.0}, "--l1 cannot be combined with --nu"),
     ],
@@ -183,7 +183,9 @@ def far_rows(seed: int) -> tuple[Any, Any, float]:
 
 
 def one_class_problem(X: Any, nu: float, tolerance: float) -> Problem:
-    return Problem(CORNER, 1.0, len(X), X.shape[1], OneClass(), OFFSET, tolerance=tolerance, regularizer=FreeOffset(nu))
+    return Problem(
+        HINGE_AT_ZERO, 1.0, len(X), X.shape[1], OneClass(), OFFSET, tolerance=tolerance, regularizer=FreeOffset(nu)
+    )
 
 
 def one_class_primal(X: Any, s: Any, nu: float, w: Any) -> float:

@@ -299,7 +299,7 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
         return total + np.tril(total, -1).T
     rows = np.flatnonzero(a)
     size = _tile_rows(len(rows))
-    lanes = threading.lanes(tile_bytes(p, _kernel_values(X), entry_type(X).itemsize))
+    lanes = threading.threads_that_fit(tile_bytes(p, _kernel_values(X), entry_type(X).itemsize))
     dtype = np.float64 if p <= MOST_FLOAT64_COMPONENTS else entry_type(X)
     buffers = np.empty((lanes, size, p), dtype)
 
@@ -376,7 +376,7 @@ def gram_bytes(components: int, kernel_values: int = 0, entry: int = 4) -> int:
     kernel values if the block is factored. ``entry``: bytes of an entry of a row.
     """
     each = tile_bytes(components, kernel_values, entry)
-    return 8 * components * components + threading.lanes(each) * each
+    return 8 * components * components + threading.threads_that_fit(each) * each
 
 
 def tile_bytes(components: int, kernel_values: int, entry: int = 4) -> int:
@@ -458,7 +458,7 @@ def form_rows(parts: list[Kept], order: Int64) -> Rows | Curved:
     components, bias = shape(first, 0)[1] - 1, first.bias
     input_components = first.projection.shape[0] if isinstance(first, Factored | LazyRows) else components
     dtype = entry_type(first)
-    lanes = threading.lanes(dtype.itemsize * TILE * (input_components + components))
+    lanes = threading.threads_that_fit(dtype.itemsize * TILE * (input_components + components))
     values = np.empty((len(order), components), dtype)
     freed = 0 if isinstance(first, LazyRows) else values.itemsize * components
     del first

@@ -1,6 +1,7 @@
 """Compute the measures of a model on labeled rows of a store or of files.
 
-Threads or the workers of a cluster count the rows of a store, by groups of chunks; rows of files are counted in order.
+Threads or the workers of a cluster evaluate the rows of a store, by groups of chunks; rows of files are evaluated in
+order.
 Sums do not depend on the number of threads.
 """
 
@@ -90,7 +91,7 @@ class EvaluateResult(JobResult):
     proved: ProvedFigures | None = None
     """What is proved of the exact optimum on these rows (--certify)."""
     leave_one_out: LeaveOneOutFigures | None = None
-    """Bounds of the figures of predicting each row by the exact optimum without it (--leave-one-out)."""
+    """Bounds of the leave-one-out measures: each row is predicted by the exact optimum of the other rows (--leave-one-out)."""
 
     @property
     def measures(self) -> dict[str, float]:
@@ -143,8 +144,8 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     per_row = BYTES_A_ROW + 8 * len(model.weights)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)
-    trained = find_problems(model, job.data) if job.leave_one_out else None
-    if trained is not None:
+    training_problems = find_problems(model, job.data) if job.leave_one_out else None
+    if training_problems is not None:
         rows.terms.append(leave_one_out_term(model, count_wanted_threads(job.threads)))
     plan = rows.plan_within(memory, per_row, count_wanted_threads(job.threads) if executor is None else 1)
 
@@ -155,7 +156,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
         with threading.use_threads(plan.threads):
             empty = partial(_empty_accumulator, model, rows, job)
             accumulator = accumulate_rows(model, rows, empty, plan.threads, on_progress)
-            left_out = None if trained is None else bound_leave_one_out(trained, model.threshold)
+            left_out = None if training_problems is None else bound_leave_one_out(training_problems, model.threshold)
     else:
         evaluation = evaluate_slices(describe_work(job, request), cut_slices(job.data), executor, plan.total)
         accumulator, rows.notices, left_out = evaluation.accumulator, evaluation.notices, None
@@ -163,7 +164,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     if rows.rejects.count:
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
-    if not model.threshold:  # which another measure, or a cost, has chosen
+    if not model.threshold:  # another threshold than 0 was chosen for another measure, or for a cost
         rows.notices += _majority_class_notice(accumulator)
     if accumulator.samples is not None:
         _name_worst_rows(accumulator.samples, rows)
@@ -176,27 +177,27 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
 
 def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
-    """Return an empty accumulator; it also samples rows if the evaluation will be recorded for a page."""
+    """Return an empty accumulator; it also samples rows if the evaluation will be recorded for the HTML report."""
     accumulator = make_accumulator(model, rows, job.threshold, job.positive)
     accumulator.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
     accumulator.proved = ProvedCounts() if job.certify else None
     return accumulator
 
 
-class _OfBatch(NamedTuple):
-    """What the thread that has the rows of a batch makes of them."""
+class _BatchResult(NamedTuple):
+    """What the thread that evaluates a batch computes besides the decision values."""
 
     samples: RowSamples | None
     bounds: tuple[Float64, Float64] | None
     """The least and the largest decision values (n, k) of the exact optima."""
 
 
-def _look_at_batch(model: Model, sampled: bool, certified: bool, decision: Float64, batch: RowBatch) -> _OfBatch:
+def _look_at_batch(model: Model, sampled: bool, certified: bool, decision: Float64, batch: RowBatch) -> _BatchResult:
     """Return the samples of the rows of a batch, whose rows are numbered from 0, and the bounds of their decision values."""
     samples = RowSamples() if sampled else None
     if samples is not None and batch.truth is not None:
         samples.add(model, batch.X, decision, batch.truth, 0, batch.ids)
-    return _OfBatch(samples, model.intervals(batch.X) if certified else None)
+    return _BatchResult(samples, model.intervals(batch.X) if certified else None)
 
 
 def describe_proved(figures: ProvedFigures) -> Iterator[str]:
@@ -209,7 +210,7 @@ def describe_proved(figures: ProvedFigures) -> Iterator[str]:
     low, high = figures.error
     ends = percent(low, 4) if low == high else f"between {percent(low, 4)} and {percent(high, 4)}"
     yield f"error of the exact optimum: {ends}"
-    labels = f"{figures.proved} of {figures.rows} labels are proved to be its labels"
+    labels = f"{figures.proved} of {figures.rows} labels are proved to be those of the exact optimum"
     others = [f"{figures.open} open"] if figures.open else []
     others += [f"{figures.differs} proved to differ"] if figures.differs else []
     yield f"{labels}, {', '.join(others)}" if others else labels
@@ -239,9 +240,7 @@ def _majority_class_notice(accumulator: Accumulator) -> list[str]:
     always = f"always predicting {quote(accumulator.truths[most])} is right about {percent(share, 4)} of the rows"
     if share < UNBALANCED_SHARE:
         return [f"the model is no better than one without columns: {always}. {BETTER_COLUMNS}"]
-    advice = (
-        "Look at the figures of the rare class, and choose C by one: fit --validation 0.2 --score average_precision"
-    )
+    advice = "Look at the figures of the rare class, and choose C by its measures: fit --validation 0.2 --score average_precision"
     return [f"the accuracy says nothing here: {always}. {advice}"]
 
 

@@ -540,14 +540,14 @@ def _tighten_for_few_rows(plan: Plan, training: Training, feature_store: Store, 
     has_margin = has_box(problems[0].loss) and not problems[0].loss.numeric()
     if not (isinstance(features, Raw) and has_margin and any(large)):
         return bounds
-    from streamsvm.engine.evaluation import sum_weight_with_loss
+    from streamsvm.engine.evaluation import sum_weights_of_rows_with_loss
 
     weights, sizes = (
         [weights_of(plan, run) for run in training.runs],
         largest_sizes(features, feature_store, problems[0].bias),
     )
     off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
-    costing = sum_weight_with_loss(feature_store, features, problems, weights, off)
+    costing = sum_weights_of_rows_with_loss(feature_store, features, problems, weights, off)
     primal = [abs(certificate_of(run).primal) for run in training.runs]
     bounds_for_few = [rounding_of_few(*of_problem) for of_problem in zip(problems, primal, off, costing, strict=True)]
     return [min(*pair) for pair in zip(bounds, bounds_for_few, strict=True)]

@@ -52,7 +52,7 @@ def plan_memory(
     terms.append(Term("solver", solver_bytes, why))
     scratch = sum(c.per_block_row for c in active)
     if problems[0].kind.selects_rows:
-        terms.append(Term("rows of a pair", readers * feature_layout.block_bytes, "copied, of each block"))
+        terms.append(Term("rows of a pair", readers * feature_layout.block_bytes, "of classes, copied from each block"))
     terms.append(Term("solver, per block row", readers * scratch * feature_layout.largest_chunk, "scratch"))
     part = sum(c.per_part for c in active) + max(c.shared_per_part for c in active)
     if part and (groups := len(pass_groups(layout))) > 1:
@@ -81,8 +81,8 @@ def _cost_of_solver(solver: AnySolver, problem: Problem, feature_layout: Layout)
 
 
 def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], threads: int) -> list[Term]:
-    """Return the memory of the evaluation on held-out rows after each pass. The rows are chunks of the training store,
-    whose other chunks have ``layout``, or a store of their own.
+    """Return the memory of the evaluation on held-out rows after each pass. The rows are either chunks of the
+    training store, whose other chunks ``layout`` describes, or a separate store.
     """
     validation = job.validation
     if validation is None:
@@ -98,14 +98,14 @@ def _memory_of_validation(job: FitJob, layout: Layout, problems: list[Problem], 
         rows = feature_layout.rows
     readers = min(threads, len(pass_groups(feature_layout)))
     values = sum(len(problem.kind.positives) for problem in problems)
-    blocks, answers = (
+    blocks, decision_bytes = (
         sum(t.nbytes for t in budget.block_terms(feature_layout, read_depth(feature_layout))),
         16 * values * feature_layout.largest_chunk,
     )
     terms = [
         Term(
             "held-out rows",
-            readers * (blocks + answers),
+            readers * (blocks + decision_bytes),
             f"{readers} x {read_depth(feature_layout) + 1} blocks, decision values",
         )
     ]
@@ -165,12 +165,12 @@ def fit_to_memory(
 
 
 def _smaller_batches(problems: Sequence[Problem]) -> Iterator[int]:
-    """Yield numbers of problems to solve in the same passes, from all downward: of whole values of C in groups of about
-    the same size, then of parts of the classes of one.
+    """Yield numbers of problems to solve in the same passes, in descending order: first the values of C are split into
+    groups of about equal size, each with all classes; then the classes of one value of C are split.
     """
-    costs = len({problem.C for problem in problems})
-    classes = len(problems) // costs
-    yield from (classes * -(-costs // groups) for groups in range(2, costs))
+    c_values = len({problem.C for problem in problems})
+    classes = len(problems) // c_values
+    yield from (classes * -(-c_values // groups) for groups in range(2, c_values))
     count = classes
     while count:
         yield count

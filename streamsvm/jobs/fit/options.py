@@ -14,9 +14,9 @@ from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
     COST,
     CRAMMER_SINGER,
+    NU_BOUNDS,
     OVO,
     PAGE,
-    SHARE,
     SOFTMAX,
     TIME,
     ClusterOptions,
@@ -87,7 +87,7 @@ class NuOptions(Checked):
             "One-class: upper bound on the fraction of outliers (alternative to C). Two classes: find the C of the hinge at which "
             "at most this fraction of rows is beyond its margin (nu-SVM).",
             "model",
-            bounds=SHARE,
+            bounds=NU_BOUNDS,
             default="0.5 for one-class",
         ),
     ] = None

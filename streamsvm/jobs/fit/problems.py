@@ -46,8 +46,8 @@ from streamsvm.model.measures import PredictionTask
 from streamsvm.model.model import LINEAR, Model
 from streamsvm.rows import Float64
 from streamsvm.solvers.free_bias import SLACK, FreeBias
-from streamsvm.solvers.nu import MARGIN, NuMargin
-from streamsvm.solvers.one_class import CORNER, OFFSET, FreeOffset, relative_spread
+from streamsvm.solvers.nu import UNIT_HINGE, NuMargin
+from streamsvm.solvers.one_class import HINGE_AT_ZERO, OFFSET, FreeOffset, relative_spread
 from streamsvm.solvers.problem_kinds import Multinomial, OneAgainstRest, OneClass, OneVsOne, Regression
 from streamsvm.solvers.regularizers import ElasticNet, L1Ball
 from streamsvm.solvers.softmax import Softmax
@@ -70,7 +70,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     _check_task(job, loss, layout)
     _check_nu(job, layout)
     if uses_nu_for_classes(job):
-        loss = MARGIN
+        loss = UNIT_HINGE
     _check_l1_ball(job, loss)
     _check_l1(job)
     _check_softmax(job, loss)
@@ -171,7 +171,11 @@ def _build_pair(job: FitJob, layout: Layout, loss: Loss, positive: int, negative
 def _build_one_class(job: FitJob, layout: Layout, C: float) -> Problem:
     """Return a one-class problem. Raises UsageError."""
     nu = effective_nu(job)
-    loss = CORNER if nu is not None else build_from_settings(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
+    loss = (
+        HINGE_AT_ZERO
+        if nu is not None
+        else build_from_settings(LOSSES[job.loss], job.loss_options, f"loss '{job.loss}'")
+    )
     if nu is None and not math.isfinite(threshold(loss)):
         raise UsageError(f"--one-class needs a loss with a margin, and '{job.loss}' has none", hint="--nu 0.1")
     weights = () if job.positive is None else tuple(float(name == job.positive) for name in layout.classes)

@@ -12,10 +12,10 @@ from streamsvm.jobs.common_options import (
     AT_LEAST_ONE,
     COST,
     NU,
+    NU_BOUNDS,
     OVO,
     PAGE,
     POSITIVE,
-    SHARE,
     ClusterOptions,
     KernelOptions,
     LossWeight,
@@ -79,7 +79,7 @@ class TuneJob(
             "Values of nu to try in place of C. One-class: upper bounds of the share of outliers; two classes: of the "
             "share of rows on the wrong side of their margin.",
             "model",
-            bounds=SHARE,
+            bounds=NU_BOUNDS,
             default="0.5 for one-class",
         ),
     ] = None

@@ -26,7 +26,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.jobs.common_options import COST, SHARE, LossWeight
+from streamsvm.jobs.common_options import COST, NU_BOUNDS, LossWeight
 from streamsvm.jobs.tune.options import HALVING, RANDOM, TuneJob
 from streamsvm.jobs.tune.results import Score, axis_of, best_of
 from streamsvm.model.measures import Measure
@@ -41,7 +41,7 @@ ROWS_PER_LANDMARK = 10
 """Minimum number of rows per landmark in a round of halving, if the store has as many."""
 BEYOND = 10.0
 """Ratio of the next value of C to the last one if only one was given."""
-MOST_BEYOND, HALVES = 8, 2
+MAX_EDGE_ROUNDS, NEIGHBOR_ROUNDS = 8, 2
 """Largest number of refinement rounds beyond an edge, and number of rounds between neighbors after them."""
 
 
@@ -76,12 +76,12 @@ def _draw_cells(job: TuneJob, grid: Sequence[tuple[int | None, float | str]]) ->
     """Return random cells; together they have ``job.points`` points."""
     rng, points = np.random.default_rng((job.seed, len(grid))), job.points or POINTS
     landmarks = list(dict.fromkeys(m for m, _ in grid))
-    widths = [gamma for _, gamma in grid if not isinstance(gamma, str)]
+    gammas = [gamma for _, gamma in grid if not isinstance(gamma, str)]
     each = points if len(grid) == 1 else len(job.loss_weights)
     cells = []
     while points > 0:
         m = landmarks[int(rng.integers(len(landmarks)))]
-        gamma = _draw(rng, widths) if widths else grid[int(rng.integers(len(grid)))][1]
+        gamma = _draw(rng, gammas) if gammas else grid[int(rng.integers(len(grid)))][1]
         weights = sorted(_draw(rng, [weight.value for weight in job.loss_weights]) for _ in range(min(each, points)))
         cells.append(Cell(m, gamma, tuple(map(job.loss_weights[0].with_value, weights))))
         points -= each
@@ -120,14 +120,14 @@ def _as_cells(points: Sequence[tuple[Cell, LossWeight]], share: float) -> list[C
 def _refine(scores: Sequence[Score], measure: Measure) -> Rounds:
     """Yield refinement rounds, of one cell each, around the best point."""
     known = list(scores)
-    for _ in range(MOST_BEYOND):
+    for _ in range(MAX_EDGE_ROUNDS):
         cell = _beyond_edge(known, measure)
         if cell is None:
             break
         known += yield [cell]
-    for _ in range(HALVES):
+    for _ in range(NEIGHBOR_ROUNDS):
         best = best_of(known, measure)
-        tried = sorted({score.loss_weight for score in known if _is_beside(score, best)})
+        tried = sorted({score.loss_weight for score in known if _has_same_features(score, best)})
         between = [_geometric_mean(*pair) for pair in pairwise(tried) if best.loss_weight in pair]
         fresh = [value for value in between if value not in tried]
         if not fresh:
@@ -138,19 +138,19 @@ def _refine(scores: Sequence[Score], measure: Measure) -> Rounds:
 def _beyond_edge(known: Sequence[Score], measure: Measure) -> Cell | None:
     """Return a cell beyond the edge at which the best point lies; None if it lies at no edge."""
     best = best_of(known, measure)
-    tried = sorted({score.loss_weight for score in known if _is_beside(score, best)})
+    tried = sorted({score.loss_weight for score in known if _has_same_features(score, best)})
     value = next_beyond(tried, best.loss_weight)
-    bounds = COST if best.nu is None else SHARE
+    bounds = COST if best.nu is None else NU_BOUNDS
     if value is not None and bounds.holds(value):
         return _cell_at(best, [value])
-    widths = sorted({s.gamma for s in known if s.gamma is not None and s.landmarks == best.landmarks})
-    width = None if best.gamma is None or len(widths) < 2 else next_beyond(widths, best.gamma)
-    if width is None:
+    gammas = sorted({s.gamma for s in known if s.gamma is not None and s.landmarks == best.landmarks})
+    next_gamma = None if best.gamma is None or len(gammas) < 2 else next_beyond(gammas, best.gamma)
+    if next_gamma is None:
         return None
-    return _cell_at(best._replace(gamma=width), tried)
+    return _cell_at(best._replace(gamma=next_gamma), tried)
 
 
-def _is_beside(score: Score, best: Score) -> bool:
+def _has_same_features(score: Score, best: Score) -> bool:
     """Return whether a point has the landmarks and the gamma of the best one."""
     return (score.landmarks, score.gamma) == (best.landmarks, best.gamma)
 
@@ -181,7 +181,7 @@ def _cell_at(best: Score, values: Sequence[float]) -> Cell:
 def edge_notices(scores: Sequence[Score], measure: Measure, *, refined: bool) -> tuple[str, ...]:
     """Return a notice for each best C, nu or gamma that is the smallest or the largest value tried."""
     best, notices = best_of(scores, measure), []
-    axes = {axis_of(scores): ([s.loss_weight for s in scores if _is_beside(s, best)], best.loss_weight)}
+    axes = {axis_of(scores): ([s.loss_weight for s in scores if _has_same_features(s, best)], best.loss_weight)}
     if best.gamma is not None:
         axes["gamma"] = ([s.gamma for s in scores if s.gamma is not None], best.gamma)
     for name, (values, value) in axes.items():

@@ -30,7 +30,7 @@ from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.rows_in_memory import line_pass
 from streamsvm.rows import Float64
-from streamsvm.solvers.cholesky import factorize_after_rounding, solve_lower
+from streamsvm.solvers.cholesky import factorize_despite_rounding, solve_lower
 from streamsvm.solvers.evaluation import PointEvaluation
 from streamsvm.solvers.line_search import find_step_length
 from streamsvm.solvers.newton.priority_sampling import Sample
@@ -87,7 +87,7 @@ class FullHessianModel(NamedTuple):
         for _ in range(MAX_ITERATIONS):
             gradient = shift + self.rest @ (w - center) - model.weighted_sum(current)
             hessian = self.rest + operators.gram(self.sample.X, current.second_derivatives, problem.columns)
-            step = -factorize_after_rounding(hessian)(gradient)
+            step = -factorize_despite_rounding(hessian)(gradient)
             df = operators.margins(self.sample.X, step)
             row_slopes = partial(line_pass, self.sample.y, self.factor, current.f, df, problem.C, loss)
             curve = self.rest @ step

@@ -1,5 +1,5 @@
-"""Describe the arrays of a store: the name, dtype and unit (Zarr or HDF5 chunk) of each. Split chunks of rows into
-these arrays, and allocate buffers for reading.
+"""Describe the arrays of a store: the name, dtype and unit (what Zarr and HDF5 call a chunk) of each. Split the chunks
+of rows into these arrays, and allocate buffers for reading.
 
 The features of a dense store may be stored as float16, bfloat16, uint8 or int8 (``Encoding``); they are decoded to
 float32 when read.
@@ -117,13 +117,13 @@ class Encoding(NamedTuple):
         from_int8(stored, self.scale, out)
 
 
-LEAST_LARGEST = 1e-30
-"""The scale of a column of smaller numbers is that of a column with this largest number: 1 / scale would overflow float32."""
+MIN_MAGNITUDE = 1e-30
+"""The largest magnitude of a column counts as at least this much in its scale; otherwise 1 / scale could overflow float32."""
 
 
 class ScaleFinder:
-    """Finds the scale factor of each column for int8: 1 for a column of whole numbers from -127 to 127, else 127 stands
-    for its largest number.
+    """Finds the scale factor of each column for int8: 1 for a column of integers from -127 to 127, otherwise the
+    column's largest magnitude divided by 127.
     """
 
     def __init__(self, largest: Float32 | None = None, whole: Array | None = None) -> None:
@@ -155,7 +155,7 @@ class ScaleFinder:
         """Return the scale factors (columns,); None if there were no rows."""
         if self.largest is None or self.whole is None:
             return None
-        scale: Float32 = np.asarray(np.maximum(self.largest, LEAST_LARGEST) / 127, np.float32)
+        scale: Float32 = np.asarray(np.maximum(self.largest, MIN_MAGNITUDE) / 127, np.float32)
         scale[self.whole & (self.largest <= 127)] = 1
         return scale
 

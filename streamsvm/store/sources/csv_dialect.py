@@ -41,18 +41,18 @@ def detect_dialect(name: str, head: bytes, options: SourceOptions) -> Dialect:
     """
     head = without_comments(check_encoding(name, head), options.comment)
     comments = 0 if options.skip_lines is not None else _count_comment_lines(name, head, options)
-    blank, line = _first_line(name, head, options.skip_lines or comments)
-    _check_title(name, _texts(head, blank), blank, options)
+    lines_above, line = _first_line(name, head, options.skip_lines or comments)
+    _check_title(name, _texts(head, lines_above), lines_above, options)
     delimiter = options.delimiter or _guess_delimiter(line)
     _check_delimiter(name, line, delimiter)
     fields = [field.strip() for field in split(line, delimiter)]
     if not fields:
-        message = f"line {blank + 1} of {name} begins with a line end of another kind"
+        message = f"line {lines_above + 1} of {name} begins with a carriage return (CR)"
         raise DataError(message, code="E-PARSE", hint="convert the line ends: tr '\\r' '\\n'")
     if not options.header:
-        return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), blank, comments)
+        return Dialect(delimiter, False, tuple(f"f{i}" for i in range(1, len(fields) + 1)), lines_above, comments)
     _check_header(name, fields)
-    return Dialect(delimiter, True, tuple(fields), blank + 1, comments)
+    return Dialect(delimiter, True, tuple(fields), lines_above + 1, comments)
 
 
 def split(line: str, delimiter: str) -> list[str]:
@@ -157,10 +157,10 @@ def _delimiter_of(text: str, options: SourceOptions) -> str:
 
 
 def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
-    """Return the number of lines above the first line, after ``skipped`` lines, that is not empty, and that line."""
+    """Find the first nonempty line after ``skipped`` lines. Return the number of lines above it, and the line."""
     lines = head.split(b"\n")
     candidates = ((i, line) for i, line in enumerate(lines) if i >= skipped and line.strip())
-    blank, line = next(candidates, (0, None))
+    lines_above, line = next(candidates, (0, None))
     if line is None:
         raise DataError(f"{name} is empty", code="E-EMPTY", hint="check that it is the right file")
     check_line_length(name, len(line))
@@ -169,7 +169,7 @@ def _first_line(name: str, head: bytes, skipped: int) -> tuple[int, str]:
         raise DataError(f"the lines of {name} end with CR alone (old Mac line ends)", code="E-PARSE", hint=hint)
     if b"\n" not in head:
         raise DataError(f"the first line of {name} has no line feed", code="E-TRUNCATED", hint=HINT_NO_NEWLINE)
-    return blank, decode_line(line.removesuffix(b"\r"), f"{name} line {blank + 1}")
+    return lines_above, decode_line(line.removesuffix(b"\r"), f"{name} line {lines_above + 1}")
 
 
 def decode_line(line: bytes, where: str) -> str:
