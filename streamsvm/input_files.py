@@ -85,11 +85,7 @@ def refuse_url(path: object) -> None:
     text = _hide_secrets(text)
     if scheme == LOCAL_SCHEME:
         raise UsageError(f"{quote(text)} is a URL, not a path", hint="leave out 'file://' and write the path itself")
-    hint = (
-        "at s3://, gs://, az:// and https:// stores are read by fit, tune, embed, predict, evaluate, info and verify, and files of rows by "
-        "ingest, predict and evaluate; other files are copied here first, or mounted as a folder; what a program opens itself (pyarrow, zarr, h5py, dask) is "
-        "read by sv.ingest"
-    )
+    hint = "copy it here, or mount it as a folder: only stores and files of rows are read at s3://, gs://, az:// and https://"
     raise UsageError(f"{quote(text)} is a URL ({scheme}), not a path of this machine", hint=hint)
 
 

@@ -8,6 +8,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from streamsvm.config import options as checks
@@ -321,6 +322,15 @@ def test_config_set_on_a_file_reaches_the_step_it_names() -> None:
     assert steps == [("synth", {"rows": 1000}), ("fit", {"C": 3.0, "options": {"sweeps": 2}})]
     with pytest.raises(UsageError, match="names no step"):
         apply_settings_to_file(steps, ["evaluate.model=x"])
+
+
+def test_config_numbers_of_numpy_are_plain_numbers_in_a_job() -> None:
+    import msgspec
+
+    given: Any = {"C": (np.float32(0.5), 2), "seed": np.int64(3), "class_weight": {"a": np.float64(2)}}
+    job = FitJob(store="s", model="m", **given)
+    plain = FitJob(store="s", model="m", C=(0.5, 2), seed=3, class_weight={"a": 2.0})
+    assert msgspec.to_builtins(job) == msgspec.to_builtins(plain)
 
 
 def test_config_job_from_a_file_has_all_its_settings_as_plain_data() -> None:

@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ TEMPORARY_PREFIX = "streamsvm-"
 """Prefix of the names of temporary folders."""
 CALLS_IN_A_ROW = re.compile(r"(?<=[^,])\) sv\.ingest\(\.\.\., ")
 """The words between two options of ``ingest`` that follow each other, each spelled as a call."""
+CALL_ENDING = "=...)"
+"""The last characters of a call that an estimator's user makes instead of passing an option."""
 PLACEHOLDER = re.compile(r"[A-Z][A-Z_]*")
 WORDS = frozenset(
     re.findall(
@@ -48,7 +51,7 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
 
     ``step``: the command of the function that was called. An option of ``ingest`` that this command lacks is spelled as a parameter of
     ``sv.ingest``. ``names``: for an estimator, which has the options of a fit of a store, the parameters whose names differ from
-    their options, by option.
+    their options, by option; or a call in which the value of the option takes the place of '...'.
     """
     if (call := to_call(text)) is not None:
         return call
@@ -65,7 +68,10 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
         value, after = _split_value(field, text)
         if field.is_switch or negative:
             value, after = ("False" if field.is_switch else "0") if negative else "True", f" {text}" if text else ""
-        spelled = f"{(names or {}).get(key, key)}" + (f"={value}" if value else "")
+        name = (names or {}).get(key, key)
+        if name.endswith(CALL_ENDING):
+            return f"{name.removesuffix(CALL_ENDING)}={value or '...'}){after}"
+        spelled = f"{name}={value}" if value else name
         if (
             key in (names or {})
             or key in parameters
@@ -177,12 +183,21 @@ def _is_temporary(path: Path) -> bool:
 
 @contextmanager
 def python_words(step: str, names: Mapping[str, str] | None = None) -> Iterator[None]:
-    """Context manager: rewrite the errors raised inside with ``to_python``."""
+    """Context manager: rewrite the errors raised inside with ``to_python``, in the words of the outermost one."""
+    is_outermost = not _words_are_chosen.get()
+    token = _words_are_chosen.set(True)
     try:
         yield
     except StreamSVMError as error:
-        respell(error, step, names)
+        if is_outermost:
+            respell(error, step, names)
         raise
+    finally:
+        _words_are_chosen.reset(token)
+
+
+_words_are_chosen = ContextVar("words_are_chosen", default=False)
+"""Whether a function that was called from outside rewrites the errors of the functions that it calls, as an estimator does."""
 
 
 def respell(error: StreamSVMError, step: str, names: Mapping[str, str] | None = None) -> None:

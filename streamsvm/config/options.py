@@ -417,19 +417,30 @@ class Checked:
         return False
 
     def __post_init__(self) -> None:
-        """Replace synonyms by their choices. Raises UsageError for a value that is out of range or not allowed.
+        """Replace synonyms by their choices, and numbers of numpy by plain ones. Raises UsageError for a value that is out of range or not allowed.
 
         Every value is set on the instance: msgspec leaves defaults on the class, where ``msgspec.to_builtins`` would not find them.
         """
         kind: type = type(self)
         options = options_of(kind)
         for field in options:
-            value = getattr(self, field.name)
+            value = _to_plain_numbers(getattr(self, field.name))
             if isinstance(value, str):
                 value = dict(field.option.aliases).get(value, value)
             object.__setattr__(self, field.name, value)
             if value is not None:
                 check_value(field, value, field.flag)
+
+
+def _to_plain_numbers(value: OptionValue) -> OptionValue:
+    """Return a value with Python's numbers in place of those of numpy, which no file of settings can hold."""
+    if type(value) in (tuple, list):
+        return type(value)(map(_to_plain_numbers, value))
+    if isinstance(value, Mapping):
+        return {name: _to_plain_numbers(item) for name, item in value.items()}
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
 
 
 def check_value(field: Field, value: OptionValue, name: str) -> None:

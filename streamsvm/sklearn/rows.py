@@ -12,7 +12,6 @@ only if they are equal.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
@@ -28,7 +27,7 @@ from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
 from streamsvm.aliases import Array, JsonObject
-from streamsvm.api.wording import respell
+from streamsvm.api.wording import python_words
 from streamsvm.bfloat16 import BFloat16Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.random import STEP, mix_bits
@@ -145,22 +144,20 @@ def check_rows(estimator: Any, X: Any, *y: Any, **more: Any) -> Any:
 
 PARAMETER_NAMES = {
     "missing": "missing", "seed": "random_state", "threads": "n_jobs", "label": "y", "weight": "sample_weight", "score": "scoring",
+    "drop": "DataFrame.drop(columns=...)",
 }  # fmt: skip
-"""The names of the parameters of estimators for options with other names, and for options of the ingest."""
-
-
-OUT_BY_DROP = re.compile(r"\bout with (?:'drop'|(?:sv\.ingest\(\.\.\., )?drop=(?:'[^']*'|[^\s,;)]+)\)?)")
-"""Words about a parameter that functions have and estimators do not."""
+"""The names of the parameters of estimators for options with other names, and for options of the ingest; of an option
+that they do not have, the call that does the same.
+"""
 
 
 @contextmanager
 def as_value_errors() -> Iterator[None]:
     """Convert errors about data and parameters to ValueError, as in scikit-learn; other errors keep their class. All name parameters."""
     try:
-        yield
+        with python_words("fit", PARAMETER_NAMES):
+            yield
     except StreamSVMError as error:
-        respell(error, "fit", PARAMETER_NAMES)
-        error.message, error.hint = (OUT_BY_DROP.sub("out of X", text) for text in (error.message, error.hint))
         if isinstance(error, BudgetError) or not isinstance(error, DataError | UsageError | ConfigError):
             raise
         raise ValueError(f"{error.message}; {error.hint}") from error

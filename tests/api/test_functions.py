@@ -504,7 +504,7 @@ def test_api_messages_are_in_the_words_of_the_face(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="column 'c'") as caught:
         StreamSVC().fit(frame, np.arange(8) % 2)
     assert "--" not in str(caught.value)
-    assert "leave it out of X" in str(caught.value)
+    assert "leave it out with DataFrame.drop(columns='c')" in str(caught.value)
 
 
 @pytest.mark.parametrize(

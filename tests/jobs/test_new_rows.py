@@ -130,6 +130,9 @@ def test_new_rows_lines_that_cannot_be_read_are_left_out_and_listed(trained: Tra
     assert found == [value for k, value in enumerate(trained.expected) if k != 2]
     listed = (trained.root / "f.npy.rejects").read_text().splitlines()
     assert [line.split("\t")[1] for line in listed[1:]] == ["4"]
+    path.write_text("\n".join([*lines[:3], *lines[4:]]) + "\n")
+    assert trained.decisions(path, on_bad_line="skip") == found
+    assert not (trained.root / "f.npy.rejects").exists()  # it is not the list of these predictions
 
 
 # -- ids of rows -------------------------------------------------------------------------------------------------------

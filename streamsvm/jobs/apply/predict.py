@@ -128,9 +128,10 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
                 table.write(predictions.iterate_slices(written, table))
         predictions.check()
         batches.notices += notices_on_unused_options(job, other_formats(job, batches.form))
-        if batches.rejects.count:
-            rejects = batches.rejects
-            batches.notices.append(rejects.summary() if job.to_stdout else rejects.write(rejects_path(job)))
+        if job.on_bad_line != "error" and not job.to_stdout:
+            batches.notices += batches.rejects.write(rejects_path(job))
+        elif batches.rejects.count:
+            batches.notices.append(batches.rejects.summary())
         report(
             {
                 "event": "predict",

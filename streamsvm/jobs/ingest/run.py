@@ -664,7 +664,7 @@ def _check_rows(rows: int, expected: int | None) -> None:
 
 
 def _write_rejects(job: IngestJob, rejects: Rejects) -> list[str]:
-    """Write the list of the lines that were skipped, if there are any; return a notice."""
-    if not rejects.count:
+    """Write the list of the lines that were skipped; return a notice if there are any."""
+    if job.on_bad_line == "error" or job.repair:  # a repair leaves the list of its ingest
         return []
-    return [rejects.write(rejects_path(job.store))]
+    return rejects.write(rejects_path(job.store))

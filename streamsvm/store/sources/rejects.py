@@ -45,15 +45,18 @@ class Rejects:
             hint = CHARSET_HINT if self.lines[0][2] == "E-ENCODING" else "check the format"
             raise DataError(f"{message}; {first}", code=BAD_LINES, hint=f"{hint}, or pass a larger --max-bad")
 
-    def write(self, path: Path) -> str:
-        """Write file, line, code and reason of the listed lines as tab-separated text; return a notice that names the
-        file.
+    def write(self, path: Path) -> list[str]:
+        """Write file, line, code and reason of the listed lines as tab-separated text, or remove the list of an earlier
+        run if no line is bad. Return the notices: one that names the file, or none.
 
         Raises StorageError.
         """
+        if not self.count:
+            path.unlink(missing_ok=True)
+            return []
         lines = ("\t".join(map(str, reject)) + "\n" for reject in self.lines)
         durable.write_file(path, REJECTS_HEADER + "".join(lines).encode())
-        return f"{self.summary()}: see {path}"
+        return [f"{self.summary()}: see {path}"]
 
     def summary(self) -> str:
         """Return a notice with the number of bad lines."""
