@@ -11,6 +11,7 @@ from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.command_table import format_command
 from streamsvm.display.terminal import align_columns
 from streamsvm.errors import DataError, StreamSVMError, UsageError, quote
+from streamsvm.input_files import refuse_url
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import memory_for_source
@@ -76,6 +77,7 @@ def describe(
 
     Raises UsageError if the sources are not tables, ExistsError, and the errors of reading.
     """
+    refuse_url(write)
     job = job.with_schema()
     if open_rows is None:
         job = replace(job, sources=expand(job.sources))
