@@ -80,8 +80,12 @@ INGEST_PARAMETERS: ParameterTable = {
         "Files of one format, directories of them, or patterns; or rows in memory: any table with __arrow_c_stream__ or an "
         "array. " + KINDS,
     ),
-    "y": ("Any", None, "Labels of rows that are given: one a row, or the name of the column that has them."),
-    "weight": ("Any", None, "Weights: the column that has them; of rows that are given also an array, one a row."),
+    "y": ("Any", None, "Labels of rows in memory: one per row, or the name of their column."),
+    "weight": (
+        "Any",
+        None,
+        "Weights of rows: the name of their column; for rows in memory also an array with one per row.",
+    ),
 }
 """Parameters of ``ingest`` that accept rows in memory."""
 MODELS = "FitResult | Model | StreamEstimator | str | PathLike[str]"
@@ -95,7 +99,7 @@ FIT_ROW_PARAMETERS: ParameterTable = {
     "model": (
         "Any",
         None,
-        "Where the model is written, and MODEL.run beside it. Of files and rows it may be left out, or y be second.",
+        "Where the model is written, and MODEL.run beside it. With files and rows in memory it may be left out; y may then be second.",
     ),
     "y": INGEST_PARAMETERS["y"],
     "weight": INGEST_PARAMETERS["weight"],
@@ -108,7 +112,7 @@ FIT_ROW_PARAMETERS: ParameterTable = {
 """Parameters of ``fit`` that accept rows and models in memory."""
 TUNE_PARAMETERS: ParameterTable = {
     "store": FIT_ROW_PARAMETERS["store"],
-    "out": ("Any", None, "A directory for the tables and the heat map. It may be left out, or y be second."),
+    "out": ("Any", None, "A directory for the tables and the heat map. It may be left out; y may then be second."),
     "y": INGEST_PARAMETERS["y"],
     "weight": INGEST_PARAMETERS["weight"],
 }
@@ -134,7 +138,7 @@ REPORT_PARAMETERS: ParameterTable = {
     "runs": (
         "FitResult | TuneResult | str | PathLike[str] | Sequence[FitResult | TuneResult | str | PathLike[str]]",
         "",
-        "Models whose MODEL.run lies beside them, what tune has written, or results of both; several are compared.",
+        "Models with their MODEL.run beside them, directories written by tune, or results of both; several are compared.",
     )
 }
 """The parameter of ``report`` that accepts results."""
@@ -422,7 +426,7 @@ def make_docstring(step: str, summary: str, declared: inspect.Signature, example
             text, default = (special[name][2], "") if name in special else _describe_field(fields[name], step)
         lines += [f"{name} : {parameter.annotation}" + (f", default {default}" if default else ""), f"    {text}"]
     lines += ["", "Returns", "-------", declared.return_annotation, "", "Raises", "------", "StreamSVMError"]
-    lines += ["    What the command line says, with the same words and the next step in ``hint``.", ""]
+    lines += ["    The error that the command line shows, in the same words; ``hint`` says what to do.", ""]
     return "\n".join([*lines, "Examples", "--------", *(f">>> {line}" for line in example.splitlines())])
 
 

@@ -274,7 +274,10 @@ def place_evaluation_rows(arguments: ValuesByName) -> Iterator[tuple[ValuesByNam
     if y is not None:
         raise UsageError("labels beside files", hint="name their column: label=NAME")
     if weight is not None:
-        raise UsageError("weights beside files", hint="files have a column of weights, as those of the training have")
+        raise UsageError(
+            "weights beside files",
+            hint="the weights of files are read from the column that had them in the training data",
+        )
     yield arguments, None
 
 
@@ -293,7 +296,7 @@ def _place_evaluation_rows(model: Any, X: Any, y: Any, weight: Any, scratch: Pat
         ingest_rows(IngestJob(sources=(), store=store, task=task), silent)
         return {"data": (str(scratch / "rows.zarr"),)}
     if weight is not None:
-        raise UsageError("weights beside a table", hint="put them into the column of weights that the training had")
+        raise UsageError("weights beside a table", hint="put them into the column that had them in the training data")
     is_column = y is None or isinstance(y, str)
     path = spill_to_parquet(X, scratch, None if is_column else {"y": column_of(y)})
     return {"data": (str(path),)} | ({} if y is None else {"label": y if is_column else "y"})
@@ -308,7 +311,7 @@ def place_export_values(arguments: ValuesByName) -> Iterator[tuple[ValuesByName,
         return
     if kind_of(X) not in WITH_COLUMN_NAMES:
         raise UsageError(
-            "the values of hashed columns are those of a table", hint="pass a data frame, or name its file"
+            "values_from must be a table, whose columns have names", hint="pass a data frame, or name its file"
         )
     from streamsvm.store.sources.data_frames import spill_to_parquet
 
@@ -348,7 +351,7 @@ def convert_value(field: Field, value: OptionValue) -> OptionValue:
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
         hint = "store them first, sv.ingest(X, 'rows.zarr', y=y), and name the store; a model predicts rows in memory itself, model.predict(X)"
         raise UsageError(
-            f"{parameter_name(field)} names a store or files, and is not the rows themselves ({kind})", hint=hint
+            f"{parameter_name(field)} must name a store or files; it cannot be the rows themselves ({kind})", hint=hint
         )
     if field.kinds == (str,) and isinstance(value, int | float) and not isinstance(value, bool):
         return _format_label(value)
@@ -364,7 +367,7 @@ def _refuse_address(value: object) -> UsageError:
     """Return the error for an object that was passed as the address of a cluster; it is most likely a Dask client."""
     hint = "cluster='client:' uses Dask's default client, which distributed.Client(...) sets"
     if getattr(value, "asynchronous", False):
-        hint = "create a synchronous one, Client(ADDRESS, asynchronous=False), in a thread of its own if need be, and pass cluster='client:'"
+        hint = "create a synchronous one, Client(ADDRESS, asynchronous=False), in another thread if this one runs an event loop, and pass cluster='client:'"
     return UsageError(f"cluster is the address of a cluster as text, not {quote(type(value).__name__)}", hint=hint)
 
 

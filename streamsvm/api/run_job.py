@@ -68,11 +68,11 @@ def report_passes(report: Report, on_pass: OnPass) -> Report:
     """Return a report that also calls ``on_pass`` with the record of each pass."""
     records = PassRecords(on_pass)
 
-    def both(event: JsonObject) -> None:
+    def report_both(event: JsonObject) -> None:
         report(event)
         records(event)
 
-    return both
+    return report_both
 
 
 OnEvent = Callable[[JsonObject], object]
@@ -119,11 +119,11 @@ def open_job_report(*, progress: bool, on_event: OnEvent | None) -> Iterator[Rep
             yield bar
             return
 
-        def both(event: JsonObject) -> None:
+        def report_both(event: JsonObject) -> None:
             bar(event)
             on_event(event)
 
-        yield both
+        yield report_both
 
 
 @contextmanager

@@ -20,8 +20,8 @@ def open_store(
 ) -> StoredFiles:
     """Open a store, or HDF5 or Zarr arrays of another program. Only the description is read, no rows.
 
-    ``features_key`` and ``labels_key``: names of the arrays of another program. ``allow_fill``: read chunks that were never
-    written as their fill value. Raises MissingError, DataError, SecurityError.
+    ``features_key`` and ``labels_key``: names of the arrays of another program. ``allow_fill``: accept chunks that were
+    never written; they hold the fill value. Raises MissingError, DataError, SecurityError.
 
     Examples
     --------

@@ -50,8 +50,8 @@ def to_python(text: str, step: str, names: Mapping[str, str] | None = None) -> s
     A command at the end of the message becomes the equivalent call, if there is one; 'streamsvm fit' in a sentence becomes sv.fit.
 
     ``step``: the command of the function that was called. An option of ``ingest`` that this command lacks is spelled as a parameter of
-    ``sv.ingest``. ``names``: for an estimator, which has the options of a fit of a store, the parameters whose names differ from
-    their options, by option; or a call in which the value of the option takes the place of '...'.
+    ``sv.ingest``. ``names``: for an estimator, the parameters by option, where the names differ (an estimator has the options of a fit
+    of a store); or a call in which the value of the option takes the place of '...'.
     """
     if (call := to_call(text)) is not None:
         return call
@@ -156,19 +156,23 @@ def format_call(
     ``beside``: the labels and weights that were passed with the table, or the names of their columns. ``requested``: the job of the
     call, if the call was not the ingest ``job`` itself but a fit or a search of the table.
     """
-    from streamsvm.jobs.ingest.frames_and_arrays import BESIDE
+    from streamsvm.jobs.ingest.frames_and_arrays import SEPARATE_COLUMNS
 
     positional = STEPS[step].positional
-    stated_names = {name for name, value in zip(BESIDE, beside, strict=True) if value is not None}
+    stated_names = {name for name, value in zip(SEPARATE_COLUMNS, beside, strict=True) if value is not None}
     values = field_values(requested or job, (field.name for field in STEPS[step].fields)) | changed
     output, words = Path(str(values[positional[-1]])), ["frame"]
     if step == "ingest" and _is_temporary(output) and changed.keys() == {"missing"}:
         return f"missing={changed['missing']!r}"  # an estimator has this parameter as well
     if step == "ingest" or not _is_temporary(output):
         words.append(repr(output.name if _is_temporary(output) else str(output)))
-    for name, value in zip(BESIDE, beside, strict=True):
+    for name, value in zip(SEPARATE_COLUMNS, beside, strict=True):
         if name in stated_names:
-            words.append(f"{BESIDE[name]}={value!r}" if isinstance(value, str) else f"{BESIDE[name]}={BESIDE[name]}")
+            words.append(
+                f"{SEPARATE_COLUMNS[name]}={value!r}"
+                if isinstance(value, str)
+                else f"{SEPARATE_COLUMNS[name]}={SEPARATE_COLUMNS[name]}"
+            )
     for field in STEPS[step].fields:
         value = values[field.name]
         if field.name not in {*positional, *stated_names} and is_stated(field, value):

@@ -61,7 +61,7 @@ class FieldType(click.ParamType[Any]):
             return self.fail(error.message + (f" ({error.hint})" if error.hint else ""), param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the choices that begin with ``incomplete``, of a list with its last item; files for a path."""
+        """Return the choices that begin with ``incomplete`` (in a list, with its last item); for a path, complete files."""
         from click.shell_completion import CompletionItem
 
         if self.field.is_path:
@@ -204,7 +204,7 @@ def _report_damage(path: Path, facts: JsonObject, as_json: bool) -> None:
 @click.argument("action", type=click.Choice(["list", "prune"]))
 @JSON
 def cache_command(action: str, as_json: bool) -> None:
-    """List the stores of which parts are kept, or remove what is kept of all of them."""
+    """List the stores whose chunks are cached on this machine, or remove all cached chunks."""
     from streamsvm.store.chunk_cache import cache_folder, list_stores, remove_stores
 
     if action == "prune":
@@ -432,14 +432,14 @@ def _make_ingest() -> click.Command:
     text = "Show what is in each column of a table and what would be done with it, and store nothing."
     command.params.append(GroupedOption(["--describe"], "columns", is_flag=True, help=text))
     path = click.Path(path_type=Path)
-    text = "As --describe, and write it to a file, to be edited and read by --schema."
+    text = "Like --describe, and write the table to a file that you can edit and pass to --schema."
     command.params.append(GroupedOption(["--write-schema"], "columns", type=path, metavar="PATH", help=text))
     return command
 
 
 def _make_fit() -> click.Command:
     command = make_command("fit", fit_or_plan)
-    command.params.append(GroupedOption(["--dry-run"], is_flag=True, help="Show the plan and read nothing more."))
+    command.params.append(GroupedOption(["--dry-run"], is_flag=True, help="Show the plan; do not train."))
     return command
 
 
@@ -508,7 +508,7 @@ SPECIAL_COMMANDS: dict[str, Callable[[], click.Command]] = {
     "cache": lambda: cache_command,
     "doctor": lambda: doctor,
 }
-"""Functions that build the commands which are more than the options of one step."""
+"""Functions that build the commands that have other options than those of one step."""
 
 
 @cache

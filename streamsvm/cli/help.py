@@ -112,7 +112,7 @@ def _make_help_option(table: Field) -> click.Option:
         expose_value=False,
         callback=show,
         metavar="[NAME]",
-        help=f"List what --set takes for a {owner}, or for all of them.",
+        help=f"List the settings of a {owner} that --set changes, or those of all.",
     )
 
 

@@ -28,10 +28,10 @@ SUMMARIES = {
     "run": "Execute the steps of a job file in order; its paths are relative to the current directory.",
     "info": "Show what a store or a model is, without reading its rows.",
     "verify": "Read all of a store or a model and report everything that is damaged.",
-    "cache": "List or remove what is kept on this machine of stores in object stores.",
+    "cache": "List or remove the chunks of stores in object stores that are cached on this machine.",
     "doctor": "Show what this machine offers: packages, memory, disk. Writes and removes 64 MiB here.",
 }
-"""The summary of each command, in the order of the help: commands that job files can have come first."""
+"""The summary of each command, in the order of the help: first those that can be steps of a job file."""
 BROKEN_PIPE_EXIT_CODE = 141
 """128 + SIGPIPE: the exit code of a program killed by this signal."""
 INTERRUPTED_EXIT_CODE = 130

@@ -93,7 +93,7 @@ def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iter
     if e.AUC is not None:
         yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
         yield f"average precision  {_or_dash(e.average_precision)} of {e.positive}"
-        yield f"positive class     {e.positive}, {_share_of(e)} of the rows; another one by --positive"
+        yield f"positive class     {e.positive}, {_share_of(e)} of the rows; --positive chooses another"
     if e.hinge is not None:
         yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
     if e.log_loss is not None:
@@ -206,7 +206,7 @@ def describe_store(facts: JsonObject) -> Iterator[str]:
     yield f"chunks   {facts['chunks']}, at most {facts['largest_chunk']} rows; {size_text(facts['bytes_per_pass'])} a pass"
     if facts["classes"]:
         yield f"classes  {format_shares(list(facts['classes']), list(facts['classes'].values()))}"
-        yield f"drift    {facts['label_drift']:.3f} at most between a class's share in a chunk and in all rows"
+        yield f"drift    {facts['label_drift']:.3f} largest difference between a class's share in a chunk and in all rows"
     else:
         yield f"target   {format_target(facts['target'])}"
     if facts["weighted"]:
@@ -392,7 +392,7 @@ def _describe_evaluate(_: EvaluateJob, result: EvaluateResult) -> Iterator[str]:
 def _describe_change(_: ForgetJob | LearnJob, result: ChangeResult) -> Iterator[str]:
     verb, have = ("removed", "have had") if result.command == "forget" else ("added", "have")
     yield f"{result.rows} rows {verb}; {result.without_influence} of them are proved to {have} no influence"
-    what = "is enclosed" if result.is_proved else "is enclosed by a ball alone"
+    what = "is enclosed" if result.is_proved else "is enclosed only by a ball"
     yield f"the optimum of a retraining {what}; the model in {result.out} is the center of the enclosure, computed in {seconds_text(result.seconds)}"
 
 

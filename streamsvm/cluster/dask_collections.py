@@ -43,7 +43,7 @@ from streamsvm.jobs.apply.measures import (
     merge_accumulators,
 )
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, rows_of_source, source_options
-from streamsvm.jobs.ingest.frames_and_arrays import BESIDE, column_of
+from streamsvm.jobs.ingest.frames_and_arrays import SEPARATE_COLUMNS, column_of
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.model import Model, find_model, load
@@ -148,9 +148,9 @@ def to_row_array(X: Collection, values: Any, compute: Compute) -> Collection:
     if isinstance(values, DelayedArray):
         values = values.ravel() if values.ndim == 2 and values.shape[1] == 1 else values
         blocks = X.npartitions if isinstance(X, DelayedFrame) else X.numblocks[0]
-        both_known = not isinstance(X, DelayedFrame) and np.isfinite([X.shape[0], values.shape[0]]).all()
+        lengths_known = not isinstance(X, DelayedFrame) and np.isfinite([X.shape[0], values.shape[0]]).all()
         same_blocks = values.numblocks[0] == blocks and not np.isfinite(values.shape[0])
-        if values.ndim != 1 or same_blocks or both_known:
+        if values.ndim != 1 or same_blocks or lengths_known:
             return values  # ``array_blocks`` checks the shapes
         if not np.isfinite(values.shape[0]):
             pieces = values.to_delayed().ravel().tolist()
@@ -296,15 +296,15 @@ def ingest_collection(
     arrays = {"label": y, "weight": None if isinstance(weight, str) else weight}
     row_arrays = {option: values for option, values in arrays.items() if values is not None}
     if isinstance(X, DelayedFrame):
-        duplicates = sorted({BESIDE[option] for option in row_arrays} & set(frame_names(X)))
+        duplicates = sorted({SEPARATE_COLUMNS[option] for option in row_arrays} & set(frame_names(X)))
         if duplicates:
             message = (
-                f"the data frame has a column {quote(duplicates[0])}, the name that separate labels or weights get"
+                f"the data frame has a column {quote(duplicates[0])}, which is the name of separate labels or weights"
             )
             hint = f"name the column, y={duplicates[0]!r}, or rename the column"
             raise DataError(message, code="E-HEADER", hint=hint)
-        label = BESIDE["label"] if y is not None else job.label
-        job = replace(job, label=label, weight=BESIDE["weight"] if "weight" in row_arrays else job.weight)
+        label = SEPARATE_COLUMNS["label"] if y is not None else job.label
+        job = replace(job, label=label, weight=SEPARATE_COLUMNS["weight"] if "weight" in row_arrays else job.weight)
     with ExitStack() as stack:
         return ingest_from(job, _CollectionFiles(X, row_arrays, job, client or default_client(), stack).source, report)
 
@@ -345,12 +345,14 @@ class _CollectionFiles:
 
     def source(self, options: SourceOptions) -> Source:
         """Write the files and return them as a source."""
-        base = self.job.store.with_name(f"{self.job.store.name}.blocks")  # not the store: its leftovers are removed
+        base = self.job.store.with_name(
+            f"{self.job.store.name}.blocks"
+        )  # a name of their own: the ingest removes stale scratch files of the store
         remove_stale_scratch(base)
         directory = self.stack.enter_context(scratch_beside(base))
         columns = [to_row_array(self.X, values, self._compute) for values in self.row_arrays.values()]
         if isinstance(self.X, DelayedFrame):
-            names = [BESIDE[option] for option in self.row_arrays]
+            names = [SEPARATE_COLUMNS[option] for option in self.row_arrays]
             groups = group_blocks(frame_blocks(self.X, *columns), float("nan"), self._compute)
             tasks = [delayed(write_frames)(directory, *group, names) for group in groups]
             return frame_source(self._write(tasks), options)
@@ -364,7 +366,7 @@ class _CollectionFiles:
         """Run the tasks and return the parts that have rows. Raises DataError E-EMPTY if there are none."""
         parts = [part for part in self._compute(tasks) if sum(part.rows)]
         if not parts:
-            raise DataError("the collection holds no rows", code="E-EMPTY", hint="check what it was made of")
+            raise DataError("the collection holds no rows", code="E-EMPTY", hint="check how it was made")
         return parts
 
     def _compute(self, tasks: Sequence[Collection]) -> list[Any]:
@@ -409,7 +411,7 @@ def evaluate_dask(model: Any, X: Collection, y: Collection = None, *, label: str
     """
     row_arrays = [] if y is None else [to_row_array(X, y, lambda tasks: list(dask.compute(*tasks)))]
     if row_arrays and isinstance(X, DelayedFrame):
-        label = BESIDE["label"]
+        label = SEPARATE_COLUMNS["label"]
     shared, blocks = delayed(_load_model(model)), _blocks(X, *row_arrays)
     accumulators = (delayed(_evaluate_block)(shared, k, block, label) for k, block in enumerate(blocks))
     return delayed(_result)(tree_reduce(accumulators, len(blocks), delayed(merge_accumulators)))
@@ -424,9 +426,11 @@ def _load_model(model: Any) -> Model:
 def _blocks(X: Collection, *row_arrays: Collection) -> list[tuple[Collection, ...]]:
     """Return the blocks of rows, each with its labels if they are separate. Raises UsageError."""
     if isinstance(X, DelayedFrame):
-        if row_arrays and BESIDE["label"] in frame_names(X):
-            hint = f"pass label={BESIDE['label']!r}, or rename the column"
-            raise UsageError(f"the data frame has a column {BESIDE['label']!r} and labels beside it", hint=hint)
+        if row_arrays and SEPARATE_COLUMNS["label"] in frame_names(X):
+            hint = f"pass label={SEPARATE_COLUMNS['label']!r}, or rename the column"
+            raise UsageError(
+                f"the data frame has a column {SEPARATE_COLUMNS['label']!r} and labels beside it", hint=hint
+            )
         return frame_blocks(X, *row_arrays)
     return array_blocks(X, *row_arrays)
 
@@ -464,7 +468,7 @@ def _rows(
     options = source_options(model, FileRequest(file_options))
     with tempfile.TemporaryDirectory(prefix="streamsvm-block-") as directory:
         frame = is_frame(block[0])
-        names = (BESIDE["label"],)[: len(block) - 1]
+        names = (SEPARATE_COLUMNS["label"],)[: len(block) - 1]
         write = (
             partial(write_frames, beside=names) if frame else partial(write_arrays, missing=options.missing != "error")
         )

@@ -96,9 +96,9 @@ def error_of_lost_scheduler(client: Client) -> ClusterError:
     return ClusterError(f"the scheduler at {where} is gone", hint="start it and run the same command again")
 
 
-def no_workers_error(seconds: float, silent: int) -> ClusterError:
+def no_workers_error(seconds: float, silent_workers: int) -> ClusterError:
     """Return the error for a cluster without live workers."""
-    who = f"none of {silent} workers responds" if silent else "there was no worker"
+    who = f"none of {silent_workers} workers responds" if silent_workers else "there was no worker"
     return ClusterError(f"{who} for {seconds:.0f} s", hint="start workers with: dask worker ADDRESS")
 
 

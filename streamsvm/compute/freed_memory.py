@@ -16,9 +16,9 @@ import os
 from collections.abc import Callable
 from functools import cache
 
-STEP = 32 << 20
+STEP_BYTES = 32 << 20
 """Bytes after which ``give_back`` is worth a call while more is being freed."""
-LEAST = 4 << 20
+MIN_BYTES = 4 << 20
 """Bytes for which ``give_back`` is worth a call after everything was freed."""
 MMAP_BYTES = 1 << 20
 """Blocks of at least this many bytes get pages of their own, which are returned to the system when the block is

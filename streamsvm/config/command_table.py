@@ -92,7 +92,7 @@ STEPS = {
         ("model", "data", "out"),
     ),
     "export": JobStep(
-        "Write a model as text of LIBLINEAR or LIBSVM, or their text as a model of streamsvm.",
+        "Write a model in another format (LIBLINEAR, LIBSVM, ONNX, SQL, ...), or read one of LIBLINEAR or LIBSVM.",
         "streamsvm.jobs.common_options:ExportJob",
         "streamsvm.jobs.export.job:export",
         ("model", "out"),

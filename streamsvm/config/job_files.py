@@ -61,7 +61,7 @@ def read_table(step: str, table: ValuesByName, where: str) -> ValuesByName:
 
 
 def find_field(step: str, key: str, where: str) -> Field:
-    """Return the field of a step whose own name, or the name of whose option, is ``key``. Raises ConfigError."""
+    """Return the field of a step that is called ``key``, its own name or that of its option. Raises ConfigError."""
     names = {f.key: f for f in STEPS[step].fields} | {f.name: f for f in STEPS[step].fields}
     field = names.get(key.replace("-", "_"))
     if field is None:
@@ -123,7 +123,7 @@ def apply_settings(step: str, values: ValuesByName, settings: Sequence[str]) -> 
 
 
 def apply_settings_to_file(steps: list[tuple[str, ValuesByName]], settings: Sequence[str]) -> None:
-    """Apply ``--set`` to the steps of a job file: 'fit.C=10' to every step 'fit', and 'solver.sweeps=5' as well.
+    """Apply ``--set`` to the steps of a job file: 'fit.C=10' and 'solver.sweeps=5' change every step 'fit'.
 
     Raises UsageError for a setting that names no step of the file, and what ``apply_settings`` raises.
     """

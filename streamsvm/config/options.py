@@ -113,7 +113,7 @@ class Option:
     choices: str | tuple[str, ...] = ()
     """The allowed words: a tuple, or a registry as "module:NAME". A word with a colon, such as 'cost:fp=X', allows every text with the
     same prefix ('cost:'); the job checks the rest."""
-    beside: tuple[str, ...] = ()
+    extra_choices: tuple[str, ...] = ()
     """Words that are allowed in addition to ``choices``, such as 'auto'."""
     aliases: tuple[tuple[str, str], ...] = ()
     """Pairs of a synonym and the choice that replaces it."""
@@ -203,7 +203,7 @@ class Field:
     def choices(self) -> list[str]:
         """Return the allowed words, including those of a registry; empty if every text is allowed."""
         declared = self.option.choices
-        return [*self.option.beside, *(load(declared) if isinstance(declared, str) else declared)]
+        return [*self.option.extra_choices, *(load(declared) if isinstance(declared, str) else declared)]
 
     def help(self) -> str:
         """Return the help text, followed by the choices with their synonyms."""

@@ -14,7 +14,7 @@ from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, DOUBLE, arithmetic_for, dtype_of
 from streamsvm.compute.kernel_values.kernel_matrix import Points, dense_rows, kernel_block, points_of
-from streamsvm.compute.kernel_values.kernel_products import worthwhile
+from streamsvm.compute.kernel_values.kernel_products import min_tiles_per_thread
 from streamsvm.compute.threading import in_strips, threads
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
@@ -101,7 +101,7 @@ class Expansion:
                 decision_values(Dense(tile), weights, total)
                 out[start:stop] += total
 
-        in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * points.size))
+        in_strips(strip, len(out), TILE_ROWS, min_tiles_per_thread(TILE_ROWS * points.size))
 
     def _apply_scaling(self, X: Rows) -> Rows:
         """Return (x - shift) scale for each row in new arrays; without a scale, the rows themselves."""

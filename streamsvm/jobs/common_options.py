@@ -354,7 +354,7 @@ class SolverOptions(Checked):
             "The method; auto chooses by the size of the data, the kernel and the memory limit.",
             "solver",
             choices=SOLVERS,
-            beside=("auto",),
+            extra_choices=("auto",),
         ),
     ] = "auto"
     options: Annotated[
@@ -379,7 +379,7 @@ class KernelOptions(Checked):
             "embed), else uniform.",
             "kernel",
             choices=("uniform", "leverage", "kmeans++", "greedy"),
-            beside=("auto",),
+            extra_choices=("auto",),
         ),
     ] = "auto"
     cutoff: Annotated[
@@ -477,7 +477,7 @@ GENERATORS = "streamsvm.store.generators:GENERATORS"
 class SynthJob(NewStoreOptions):
     """The options of ``streamsvm synth``; their names are the keys of a job file."""
 
-    name: Annotated[str, Option("The generator.", choices=GENERATORS, beside=("names", "messy-table"))]
+    name: Annotated[str, Option("The generator.", choices=GENERATORS, extra_choices=("names", "messy-table"))]
     store: Annotated[
         str,
         Option(

@@ -65,9 +65,9 @@ from streamsvm.compute.blocks.sums import dual_sum, loss_sum
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import (
     Box,
-    Held,
     MPUSteps,
-    Swept,
+    ShrinkingThresholds,
+    SweepResult,
     dcd_sweep,
     mpu_pass,
     multinomial_dual_sum,
@@ -150,9 +150,9 @@ class Shrinking:
     """The pass at which all rows are visited at the latest."""
 
     @property
-    def bounds(self) -> Held:
+    def bounds(self) -> ShrinkingThresholds:
         """The bounds beyond which the first sweep of a visit removes rows."""
-        return Held(self.above, self.below)
+        return ShrinkingThresholds(self.above, self.below)
 
     def active_rows(self, block: Block) -> Int32:
         """Return the active rows of the block, in the order of ``block.order``. If the pass visits all rows, make all
@@ -398,8 +398,8 @@ class DualAscent(Solver[DCDState]):
             if sweep == 0 and state.shrinking is not None:
                 active = self.sweep_and_shrink(state, state.shrinking, block)
             else:
-                swept = self.sweep(state, block, active, Held())
-                active = active[: swept.left]
+                swept = self.sweep(state, block, active, ShrinkingThresholds())
+                active = active[: swept.remaining]
                 if sweep == 0:
                     state.losses += swept.losses
             if len(active) == 0:
@@ -427,14 +427,14 @@ class DualAscent(Solver[DCDState]):
         is_removed = np.zeros(len(block.y), np.bool_)
         is_removed[active] = True
         swept = self.sweep(state, block, active, shrinking.bounds)
-        is_removed[active[: swept.left]] = False
+        is_removed[active[: swept.remaining]] = False
         state.losses += swept.losses
         shrinking.extend(swept.highest, swept.lowest)
         cost = RowLoss(state.problem.C, state.problem.loss, state.problem.loss)
         row_costs(block.labeled, np.flatnonzero(is_removed).astype(np.int32), state.w, cost, resting)
-        return active[: swept.left]
+        return active[: swept.remaining]
 
-    def sweep(self, state: DCDState, block: Block, active: Int32, bounds: Held) -> Swept:
+    def sweep(self, state: DCDState, block: Block, active: Int32, bounds: ShrinkingThresholds) -> SweepResult:
         """Visit the rows ``active`` in slices of ROWS_PER_SAMPLE, and add w to the mean after each. Rows that stay
         active are moved to the front of ``active``.
         """
@@ -443,14 +443,16 @@ class DualAscent(Solver[DCDState]):
         for start in range(0, len(active), ROWS_PER_SAMPLE):
             part = active[start : start + ROWS_PER_SAMPLE]
             swept = self._visit_rows(state, block, part, box, bounds)
-            active[still_active : still_active + swept.left] = part[: swept.left]
-            still_active, losses = still_active + swept.left, losses + swept.losses
+            active[still_active : still_active + swept.remaining] = part[: swept.remaining]
+            still_active, losses = still_active + swept.remaining, losses + swept.losses
             highest, lowest = max(highest, swept.highest), min(lowest, swept.lowest)
             state.mean += state.w
             state.samples += 1
-        return Swept(still_active, losses, highest, lowest)
+        return SweepResult(still_active, losses, highest, lowest)
 
-    def _visit_rows(self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: Held) -> Swept:
+    def _visit_rows(
+        self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: ShrinkingThresholds
+    ) -> SweepResult:
         """Visit rows one by one, changing ``alpha`` and w. Rows that stay active are moved to the front of ``rows``."""
         raise NotImplementedError
 
@@ -567,7 +569,9 @@ class DCD(DualAscent):
         block.order[:] = np.random.default_rng((block.seed, sweep)).integers(rows, size=rows)
         return block.order
 
-    def _visit_rows(self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: Held) -> Swept:
+    def _visit_rows(
+        self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: ShrinkingThresholds
+    ) -> SweepResult:
         return dcd_sweep(block.labeled, rows, len(rows), box, bounds, block.rows[DUAL], state.w)
 
 
@@ -598,14 +602,16 @@ class MPU(DualAscent):
     """The losses for which a step on the grid is proven to raise D."""
     state_type: ClassVar[type[DCDState]] = MPUState
 
-    def _visit_rows(self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: Held) -> Swept:
+    def _visit_rows(
+        self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: ShrinkingThresholds
+    ) -> SweepResult:
         assert isinstance(state, MPUState)
         if state.length == 0.0:
             state.length = self.accuracy * step_for_unit_margin(state, block, rows)
         steps = MPUSteps(state.length or 1.0, self.multiplicity)
         learned = mpu_pass(block.labeled, rows, box, steps, block.rows[DUAL], state.w)
         state.hidden += learned.hidden
-        return Swept(learned.moved, learned.losses, 0.0, 0.0)
+        return SweepResult(learned.moved, learned.losses, 0.0, 0.0)
 
     def finish(self, state: DCDState) -> Certificate:
         """End the pass. After a training pass, refine the grid if it accounts for too much of the gap."""
@@ -658,7 +664,9 @@ class MultinomialDCD(DualAscent):
         """Return sum b_i - conjugate(b_i) of a block."""
         return multinomial_dual_sum(block.rows[DUAL], block.y, block.s, problem.C, problem.loss)
 
-    def _visit_rows(self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: Held) -> Swept:
+    def _visit_rows(
+        self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: ShrinkingThresholds
+    ) -> SweepResult:
         W = state.w.reshape(self.classes, -1)
         return multinomial_sweep(block.labeled, rows, len(rows), box, block.rows[DUAL], W)
 

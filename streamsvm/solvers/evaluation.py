@@ -20,7 +20,7 @@ from streamsvm.compute.blocks.operators import LazyRows
 from streamsvm.compute.blocks.sums import add_rows_precisely, dual_sum, two_sum
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.dcd import multinomial_dual_sum, multinomial_loss_sum
-from streamsvm.compute.passes.newton import look_pass, second_derivatives_pass, slopes_pass
+from streamsvm.compute.passes.newton import evaluation_pass, second_derivatives_pass, slopes_pass
 from streamsvm.losses import round_corners, threshold
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.free_bias import ClassWeights
@@ -213,7 +213,7 @@ def evaluate_block(
             _add_adjoint(X, slopes, problem.columns, *v)
         return f, sums
     f = np.empty(len(block.y))
-    return f, look_pass(block.labeled, w, cost, f, *v)
+    return f, evaluation_pass(block.labeled, w, cost, f, *v)
 
 
 def _add_adjoint(X: operators.Operand, a: Float64, columns: int, v: Float64, low: Float64) -> None:

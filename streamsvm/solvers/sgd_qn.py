@@ -28,7 +28,7 @@ import numpy as np
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.sums import loss_sum
-from streamsvm.compute.passes.sgd_qn import Counted, Moving, sgd_qn_pass
+from streamsvm.compute.passes.sgd_qn import Counters, StepArrays, sgd_qn_pass
 from streamsvm.compute.passes.stochastic import Objective
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int32, Labeled
@@ -126,14 +126,14 @@ class SGDQN(AveragedSolver):
             return
         if state.H[0] == 0.0:
             state.H[:] = state.lam * (self.t0 or self._try_clocks(state, block))
-        at = Moving(state.w, state.H, state.past, state.total, state.v, np.empty_like(state.w))
-        clock, objective = Counted(state.rows, state.due), Objective(state.lam, state.problem.loss)
-        summed, clock = sgd_qn_pass(block.labeled, block.order, objective, self._skip(state), clock, at)
-        state.rows, state.due = clock
-        state.linear += summed.linear
-        state.quadratic += summed.quadratic
-        state.losses += summed.losses
-        state.samples += summed.samples
+        arrays = StepArrays(state.w, state.H, state.past, state.total, state.v, np.empty_like(state.w))
+        counters, objective = Counters(state.rows, state.due), Objective(state.lam, state.problem.loss)
+        sums, counters = sgd_qn_pass(block.labeled, block.order, objective, self._skip(state), counters, arrays)
+        state.rows, state.due = counters
+        state.linear += sums.linear
+        state.quadratic += sums.quadratic
+        state.losses += sums.losses
+        state.samples += sums.samples
 
     def _skip(self, state: SGDQNState) -> int:
         return self.skip or max(LEAST_SKIP, len(state.w) // COLUMNS_PER_ROW)
@@ -148,8 +148,8 @@ class SGDQN(AveragedSolver):
     def _objective_after(self, state: SGDQNState, rows: Labeled, order: Int32, t: float) -> float:
         """Return lambda/2 ||w||^2 plus the mean loss of the sample, after a pass over it that starts with t_0 = t."""
         p, w, scratch = state.problem, state.w.copy(), np.zeros((4, len(state.w)))
-        at = Moving(w, np.full_like(w, state.lam * t), *scratch)
-        sgd_qn_pass(rows, order, Objective(state.lam, p.loss), self._skip(state), Counted(0, False), at)
+        arrays = StepArrays(w, np.full_like(w, state.lam * t), *scratch)
+        sgd_qn_pass(rows, order, Objective(state.lam, p.loss), self._skip(state), Counters(0, False), arrays)
         y, s = np.zeros_like(rows.y), np.zeros_like(rows.s)
         y[order], s[order] = rows.y[order], rows.s[order]
         losses = loss_sum(rows.X, y, s, w, 1.0 / len(order), p.loss)

@@ -31,7 +31,7 @@ import numpy as np
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.sums import loss_sum
 from streamsvm.compute.passes.certificate import RowLoss, certify_pass
-from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
+from streamsvm.compute.passes.dcd import Box, ShrinkingThresholds, dcd_sweep
 from streamsvm.compute.passes.stochastic import (
     Batches,
     Objective,
@@ -789,7 +789,7 @@ class ASSG(AveragedSolver):
         C = p.C * p.rows / len(order)
         for sweep in range(SAMPLE_SWEEPS):
             shuffle(order, len(order), block.seed + sweep)
-            dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), Held(), alpha, state.w)
+            dcd_sweep(block.labeled, order.copy(), len(order), Box(C, p.loss), ShrinkingThresholds(), alpha, state.w)
 
     def _stable_step(self, state: ASSGState, block: Block, order: Int32) -> float:
         """Return the step length that minimizes the bound on the error of a stage, reduced if it is not stable."""

@@ -318,4 +318,4 @@ def test_kernel_rows_losses_of_shifted_values_are_the_largest_within_the_slack(l
         expected += C * S[i] * most
         costs.append(most[1] > 0.0)
     np.testing.assert_allclose(sums, expected, rtol=1e-12)
-    np.testing.assert_array_equal(kernel_rows.in_reach_of_loss.py_func(F, y, loss, slack), costs)
+    np.testing.assert_array_equal(kernel_rows.can_have_loss.py_func(F, y, loss, slack), costs)

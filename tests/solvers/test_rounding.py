@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from streamsvm.compute.kernel_values.arithmetic import DOUBLE, error_of
-from streamsvm.compute.passes.kernel_rows import in_reach_of_loss
+from streamsvm.compute.passes.kernel_rows import can_have_loss
 from streamsvm.jobs.fit.driver import fit
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kernels import RBF, Polynomial
@@ -390,7 +390,7 @@ def test_kernel_rounding_counts_rows_in_reach_of_a_loss(loss: Any) -> None:
     slack = 0.25
     f = np.array([0.0, 0.9, 1.0, 1.2, 1.25, 1.3, 3.0])
     y = np.ones(len(f), np.float32)
-    found = in_reach_of_loss(f, y, loss, slack)
+    found = can_have_loss(f, y, loss, slack)
     offset = np.abs(f - 1.0) + slack - 0.5 if loss.numeric() else 1.0 - (f - slack)
     np.testing.assert_array_equal(found, offset > 0.0)
     assert not found.all()

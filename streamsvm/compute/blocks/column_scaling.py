@@ -20,11 +20,12 @@ LEVELS = 127
 """The largest number in an int8 column; the smallest is its negative."""
 LIMIT = np.float32(LEVELS)
 """``LEVELS`` as float32."""
-SIGN, REST = np.uint32(0x8000), np.uint32(0x7FFF)
-"""The bits of a float16."""
-SIGN_PLACES, REST_PLACES = np.uint32(16), np.uint32(13)
-"""The places by which these bits are moved in a float32."""
-EXPONENTS_APART = np.float32(2.0**112)
+SIGN_MASK, REST_MASK = np.uint32(0x8000), np.uint32(0x7FFF)
+"""Masks of the sign and of all other bits of a float16."""
+SIGN_SHIFT, REST_SHIFT = np.uint32(16), np.uint32(13)
+"""Number of bits by which they are shifted to their places in a float32."""
+EXPONENT_FACTOR = np.float32(2.0**112)
+"""The factor between a float16 and the float32 with its shifted bits."""
 
 
 @compiled()
@@ -66,13 +67,13 @@ def from_int8(stored: Array, scale: Float32, out: Float32) -> None:
 
 @compiled()
 def from_float16(stored: Array, bits: Array, out: Float32) -> None:
-    """Set ``out`` (n, d) to the values of finite float16 numbers, given as their bits (n, d) uint16; ``bits``: those of
-    ``out``, uint32.
+    """Set ``out`` (n, d) to the values of finite float16 numbers. ``stored`` (n, d): their bits, uint16; ``bits``: the
+    memory of ``out`` as uint32.
     """
     n, d = stored.shape
     for i in range(n):
         for j in range(d):
             half = np.uint32(stored[i, j])
-            bits[i, j] = (half & SIGN) << SIGN_PLACES | (half & REST) << REST_PLACES
+            bits[i, j] = (half & SIGN_MASK) << SIGN_SHIFT | (half & REST_MASK) << REST_SHIFT
         for j in range(d):
-            out[i, j] *= EXPONENTS_APART
+            out[i, j] *= EXPONENT_FACTOR

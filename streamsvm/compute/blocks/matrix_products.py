@@ -5,8 +5,9 @@ With rows x_i (n), each extended by its constant feature, W (q, p) and A (q, n):
     multiply(X, W)              = W X'     (q, n), class by class, so that what follows works on contiguous rows
     sum_products(X, A, columns) = A X      (q, p)
 
-In the dtype of the entries (float32), or in float64 (``precise``), where rows are converted few at a time. The order of
-the sums depends only on the block. Rows that are not dense are multiplied by ``operators``, always in float64.
+Products have the dtype of the entries (float32), or are float64 (``precise``); rows are then converted a few at a time.
+The order of the sums depends only on the block. Rows that are not dense are multiplied by ``operators``, always in
+float64.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ def sum_products(X: operators.Operand, A: Array, columns: int, *, precise: bool)
 
 
 def _parts(values: Array, dtype: Any) -> Sequence[slice]:
-    """Return the parts of the rows that are multiplied together: all of them, or few where they are converted."""
+    """Return the parts of the rows that are multiplied at a time: all, or ROWS_PER_PRODUCT if they are converted."""
     if values.dtype == dtype:
         return [slice(0, len(values))]
     return [slice(start, start + ROWS_PER_PRODUCT) for start in range(0, len(values), ROWS_PER_PRODUCT)]

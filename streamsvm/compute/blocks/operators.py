@@ -64,13 +64,15 @@ TILE = 2048
 products falls."""
 STRIP = 2048
 """Number of rows of margins in a strip; a thread takes at least four strips."""
-PIECE_ENTRIES, MAX_PIECES = 1 << 18, 16
-"""Minimum number of entries in a piece of a sum, some tenths of a millisecond of work for one thread; and largest
-number of pieces."""
+PIECE_ENTRIES = 1 << 18
+"""Minimum number of entries in a piece of a sum: some tenths of a millisecond of work for one thread."""
+MAX_PIECES = 16
+"""Largest number of pieces of a sum."""
 SUMS_BYTES = 4 << 20
 """Largest total size of the sums of all pieces, unless a single one is larger."""
 MOST_FLOAT64_COMPONENTS = 256
-"""Products are float64 up to this number of components: raw columns may be nearly dependent, whitened ones are not."""
+"""Largest number of components for which Gram matrices are computed in float64. Raw columns may be nearly dependent, so
+that float32 would not do; kernel features, of which there are usually more, are whitened."""
 
 
 @compiled(fastmath=FAST)
@@ -191,11 +193,11 @@ class Factored(NamedTuple):
 
 
 Operand: TypeAlias = Rows | Factored | Curved
-Kept: TypeAlias = Operand | LazyRows
-"""Rows that are kept until their features are computed."""
+StoredRows: TypeAlias = Operand | LazyRows
+"""Rows in any form in which a solver stores them; the features of some of them are computed later."""
 
 
-def shape(X: Kept, columns: int) -> tuple[int, int]:
+def shape(X: StoredRows, columns: int) -> tuple[int, int]:
     """Return (rows, components). ``columns`` is used for CSR rows, whose record does not hold it."""
     if isinstance(X, LazyRows):
         return row_count(X.rows), X.projection.shape[1] + 1
@@ -206,7 +208,7 @@ def shape(X: Kept, columns: int) -> tuple[int, int]:
     return row_count(X), (X.values.shape[1] if isinstance(X, Dense) else columns) + 1
 
 
-def entry_type(X: Kept) -> np.dtype[Any]:
+def entry_type(X: StoredRows) -> np.dtype[Any]:
     """Return the dtype of the entries of rows: float64 for features that are computed in float64, else float32."""
     if isinstance(X, LazyRows):
         return X.points.columns.dtype
@@ -217,7 +219,7 @@ def entry_type(X: Kept) -> np.dtype[Any]:
     return X.values.dtype if isinstance(X, Dense) else X.data.dtype
 
 
-def is_rounded_when_formed(X: Kept) -> bool:
+def is_rounded_when_formed(X: StoredRows) -> bool:
     """Return whether forming a row in memory rounds it to float32, so that it differs slightly from the factored
     row.
     """
@@ -234,11 +236,11 @@ def margins(X: Operand, w: Float64) -> Float64:
     rows, count = X, row_count(X)
     values = np.empty((count, len(W)))
 
-    def strip(start: int, stop: int) -> None:
+    def compute_strip(start: int, stop: int) -> None:
         part = rows if stop - start == count else row_slice(rows, start, stop)
         decision_values(part, W, values[start:stop])
 
-    threading.in_strips(strip, count, STRIP)
+    threading.in_strips(compute_strip, count, STRIP)
     return values if w.ndim == 2 else values[:, 0]
 
 
@@ -269,8 +271,8 @@ def _sum_in_pieces(X: Rows, A: Float64, components: int) -> Float64:
     """
     rows = row_count(X)
     entries = max(1, (X.values.size if isinstance(X, Dense) else len(X.data)) // max(1, rows))
-    most = max(1, min(MAX_PIECES, SUMS_BYTES // (16 * len(A) * components)))
-    edges = [*range(0, rows, max(PIECE_ENTRIES // entries, -(-rows // most), 1)), rows]
+    max_pieces = max(1, min(MAX_PIECES, SUMS_BYTES // (16 * len(A) * components)))
+    edges = [*range(0, rows, max(PIECE_ENTRIES // entries, -(-rows // max_pieces), 1)), rows]
     sums = np.zeros((max(1, len(edges) - 1), 2, len(A), components))
 
     def add(first: int, last: int) -> None:
@@ -327,7 +329,7 @@ def _tile_rows(rows: int) -> int:
     return max(1, -(-rows // (count + count % 2 if count > 1 else 1)))
 
 
-def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
+def where(X: StoredRows, chosen: NDArray[np.bool_]) -> StoredRows:
     """Return copies of the rows where ``chosen`` (n,) is true."""
     if isinstance(X, LazyRows):
         return X.where(chosen)
@@ -339,7 +341,7 @@ def where(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
     return row_where(X, chosen)
 
 
-def keep_rows(X: Kept, chosen: NDArray[np.bool_]) -> Kept:
+def keep_rows(X: StoredRows, chosen: NDArray[np.bool_]) -> StoredRows:
     """Return copies of the rows where ``chosen`` (n,) is true, from which features can be formed.
 
     Kernel values are copied only if they are not to be computed again (``Factored.origin``).
@@ -358,7 +360,7 @@ def copy_operand(X: Operand) -> Operand:
     return copy_rows(X)
 
 
-def stack(parts: Sequence[Kept]) -> Kept:
+def stack(parts: Sequence[StoredRows]) -> StoredRows:
     """Join rows of several blocks that have the same format."""
     first = parts[0]
     if isinstance(first, LazyRows):
@@ -435,7 +437,7 @@ def sparse_gram(data: Float32, indices: Int32, indptr: Int64, bias: float, a: Fl
         out[last, last] += a[i] * bias * bias
 
 
-def form_rows(parts: list[Kept], order: Int64) -> Rows | Curved:
+def form_rows(parts: list[StoredRows], order: Int64) -> Rows | Curved:
     """Return the features of the rows of all parts, in the order ``order`` (n,). Rows of curves stay pairs.
 
     ``parts`` is emptied, and each part is freed after its use, so that there are never two copies of all rows. The
@@ -463,31 +465,31 @@ def form_rows(parts: list[Kept], order: Int64) -> Rows | Curved:
     freed = 0 if isinstance(first, LazyRows) else values.itemsize * components
     del first
 
-    def form(tile: tuple[list[Kept], Int64]) -> None:
+    def form(tile: tuple[list[StoredRows], Int64]) -> None:
         rows = stack(tile[0])
         tile[0].clear()
         _write_features(rows, tile[1], values)
 
     threading.share_out(_feature_tiles(parts, place, freed), form, lanes)
     # Freed memory of many small matrices would otherwise add up to as much as one large matrix.
-    if values.nbytes > freed_memory.LEAST:
+    if values.nbytes > freed_memory.MIN_BYTES:
         freed_memory.give_back()
     return Dense(values, bias)
 
 
-def _feature_tiles(parts: list[Kept], place: Int64, row_bytes: int) -> Iterator[tuple[list[Kept], Int64]]:
+def _feature_tiles(parts: list[StoredRows], place: Int64, row_bytes: int) -> Iterator[tuple[list[StoredRows], Int64]]:
     """Yield tiles of about TILE rows: parts, which are removed from the list, and the places of their rows in the
     result.
 
     ``row_bytes``: bytes that are freed with each row that was used.
     """
-    at = freed = 0
+    start = freed = 0
     while parts:
         taken = _take_parts(parts)
         count = sum(shape(part, 0)[0] for part in taken)
-        yield taken, place[at : at + count]
-        at, freed = at + count, freed + count * row_bytes
-        if freed > freed_memory.STEP:
+        yield taken, place[start : start + count]
+        start, freed = start + count, freed + count * row_bytes
+        if freed > freed_memory.STEP_BYTES:
             freed_memory.give_back()
             freed = 0
 
@@ -497,16 +499,16 @@ def _join_sparse(parts: list[Any]) -> CSR:
     counts = [(row_count(part), len(part.data)) for part in parts]
     rows, entries, bias = sum(n for n, _ in counts), sum(m for _, m in counts), parts[0].bias
     data, indices, indptr = np.empty(entries, np.float32), np.empty(entries, np.int32), np.zeros(rows + 1, np.int64)
-    row = at = 0
+    row = start = 0
     for n, m in counts:
         part = parts.pop(0)
-        data[at : at + m], indices[at : at + m] = part.data, part.indices
-        indptr[row + 1 : row + n + 1] = part.indptr[1:] + at
-        row, at = row + n, at + m
+        data[start : start + m], indices[start : start + m] = part.data, part.indices
+        indptr[row + 1 : row + n + 1] = part.indptr[1:] + start
+        row, start = row + n, start + m
     return CSR(data, indices, indptr, bias)
 
 
-def _take_parts(parts: list[Kept]) -> list[Kept]:
+def _take_parts(parts: list[StoredRows]) -> list[StoredRows]:
     """Remove the first parts from the list until they have TILE rows, and return them. Products of few rows would be
     slow.
     """
@@ -540,7 +542,7 @@ def select_columns(X: Operand, chosen: Int64, columns: int) -> Operand:
     """
     if isinstance(X, Factored | Curved):
         raise DefectError(
-            "columns of kernel features and curves are not chosen from",
+            "single columns of kernel features and curves cannot be selected",
             hint="this is a defect of streamsvm: report it",
         )
     if len(chosen) == columns:
@@ -563,7 +565,8 @@ def sign_rows(X: Operand, y: Targets, columns: int, constant: float) -> Dense | 
     """
     if isinstance(X, Factored | Curved):
         raise DefectError(
-            "kernel features and curves have no sign of their own", hint="this is a defect of streamsvm: report it"
+            "rows of kernel features and curves cannot be multiplied by a sign",
+            hint="this is a defect of streamsvm: report it",
         )
     has_constant = X.bias != 0.0
     if isinstance(X, Dense):

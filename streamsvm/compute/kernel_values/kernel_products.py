@@ -25,8 +25,8 @@ DENSE_BYTES = 8 << 20
 """Bytes of points that a thread converts to dense rows at a time."""
 GRAM_POINTS = 128
 """The width of a block of a Gram matrix, small enough that a working set has blocks for several threads."""
-WORTHWHILE = 1 << 17
-"""Number of kernel values for which another thread is worthwhile: a tenth of a millisecond or more."""
+VALUES_PER_THREAD = 1 << 17
+"""Minimum number of kernel values that are worth a thread: a tenth of a millisecond of work or more."""
 
 
 def scratch_bytes(columns: int) -> int:
@@ -40,32 +40,32 @@ def expand(
 ) -> None:
     """Add sum_j coefficients[j] k(x_i, z_j) to out[i]. Given: X (n), Z (m) rows. Changed: out (n,)."""
 
-    def strip(start: int, stop: int) -> None:
+    def expand_strip(start: int, stop: int) -> None:
         for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             weigh(tile, coefficients[points], out[start:stop][rows])
             del tile
 
-    in_strips(strip, len(out), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
+    in_strips(expand_strip, len(out), TILE_ROWS, min_tiles_per_thread(TILE_ROWS * row_count(Z)))
 
 
 def expand_all(X: Rows, Z: Rows, coefficients: Float64, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Float64:
     """Return sum_j coefficients[k, j] k(x_i, z_j), (problems, n). The kernel is evaluated once for all k."""
     out = np.zeros((len(coefficients), row_count(X)))
 
-    def strip(start: int, stop: int) -> None:
+    def expand_strip(start: int, stop: int) -> None:
         for rows, points, tile in tiles(row_slice(X, start, stop), Z, kernel, columns, arithmetic):
             for k, part in enumerate(coefficients[:, points]):
                 nonzero = np.flatnonzero(part)
                 weigh_some(tile, nonzero, part[nonzero], out[k, start:stop][rows])
             del tile
 
-    in_strips(strip, row_count(X), TILE_ROWS, worthwhile(TILE_ROWS * row_count(Z)))
+    in_strips(expand_strip, row_count(X), TILE_ROWS, min_tiles_per_thread(TILE_ROWS * row_count(Z)))
     return out
 
 
-def worthwhile(values: int) -> int:
-    """Return how many pieces of ``values`` kernel values each make another thread worthwhile."""
-    return -(-WORTHWHILE // max(values, 1))
+def min_tiles_per_thread(values: int) -> int:
+    """Return how many tiles of ``values`` kernel values each are worth a thread of their own."""
+    return -(-VALUES_PER_THREAD // max(values, 1))
 
 
 def tiles(
@@ -76,7 +76,7 @@ def tiles(
     Each tile is a new array. Callers delete it before they request the next one: ``scratch_bytes`` counts only one.
     """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
-    width = _points(TILE_POINTS, columns, dtype)
+    width = _points_at_a_time(TILE_POINTS, columns, dtype)
     height = TILE_ROWS if arithmetic == SINGLE else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
     for first in range(0, m, width):
         last = min(first + width, m)
@@ -89,9 +89,9 @@ def tiles(
             del tile
 
 
-def _points(most: int, columns: int, dtype: Any) -> int:
-    """Return how many points are converted to dense rows at a time, at most ``most``."""
-    return max(1, min(most, DENSE_BYTES // (np.dtype(dtype).itemsize * max(columns, 1))))
+def _points_at_a_time(max_points: int, columns: int, dtype: Any) -> int:
+    """Return how many points, at most ``max_points``, are converted to dense rows at a time."""
+    return max(1, min(max_points, DENSE_BYTES // (np.dtype(dtype).itemsize * max(columns, 1))))
 
 
 def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
@@ -99,12 +99,12 @@ def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
     mirrored.
     """
     m, dtype = row_count(Z), dtype_of(arithmetic)
-    out, width = np.empty((m, m), dtype), _points(GRAM_POINTS, columns, dtype)
+    out, width = np.empty((m, m), dtype), _points_at_a_time(GRAM_POINTS, columns, dtype)
 
     def fill(first: int) -> None:
         _fill_block(Z, slice(first, min(first + width, m)), kernel, columns, arithmetic, out)
 
-    share_out(iter(range(0, m, width)), fill, max(1, m * m // (2 * WORTHWHILE)))
+    share_out(iter(range(0, m, width)), fill, max(1, m * m // (2 * VALUES_PER_THREAD)))
     out[np.diag_indices_from(out)] = diagonal(Z, kernel, dtype)
     return out
 

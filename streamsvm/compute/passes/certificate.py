@@ -42,8 +42,8 @@ class RowLoss(NamedTuple):
 
 @compiled(fastmath=FAST)
 def dual_terms(loss: Any, a: float, y: float, C: float) -> tuple[float, float]:
-    """Return the terms of a row in linear and quadratic of sum t a_i - conjugate(t a_i) = t linear - t^2 quadratic; C
-    is that of the row.
+    """Return what a row adds to linear and quadratic in sum_i (t a_i - conjugate(t a_i)) = t linear - t^2 quadratic. C
+    is the cost C_i of the row.
 
     In regression the linear term includes the term t_i a_i of the dual (target ``y``) and the kink of the conjugate at
     0.

@@ -13,7 +13,7 @@ Changed: alpha and w together; each coordinate in turn is set to its optimum,
     with sign 1. If the conjugate is not quadratic, the optimum is found by Newton's method on the resulting margin
     (``optimum``). ``order``: the rows that need further visits are moved to its front. A row at a bound is left out
     (shrinking; Hsieh et al., ICML 2008, section 3.2) if its gradient points out of the box by more than the thresholds
-    in ``held``.
+    in ``shrinking``.
 With ``sigma`` > 1 the quadratic form is multiplied by ``sigma``: w changes by sigma delta y_i x_i, and Q = sigma
 ||x_i||^2 + conjugate''.
 Returned: the number of rows that need further visits; the losses sum_i C_i l(m_i) at the moment of each visit; the
@@ -55,9 +55,9 @@ class Box(NamedTuple):
     """The factor of the quadratic form: 1 for one worker, larger for several workers at the same time (CoCoA+)."""
 
 
-class Held(NamedTuple):
-    """Thresholds of shrinking: which rows at a bound are left out. With the defaults, all whose gradient points out of
-    the box.
+class ShrinkingThresholds(NamedTuple):
+    """Thresholds by which rows at a bound are left out (shrinking). The defaults leave out every row whose gradient
+    points out of the box.
     """
 
     above: float = 0.0
@@ -67,10 +67,10 @@ class Held(NamedTuple):
     < below on the left."""
 
 
-class Swept(NamedTuple):
+class SweepResult(NamedTuple):
     """The result of a sweep."""
 
-    left: int
+    remaining: int
     """Number of rows that need further visits."""
     losses: float
     """The sum of the losses at the moment of each visit."""
@@ -120,10 +120,12 @@ def soft_threshold(margin: float, a: float, C: float, loss: Any, Q: float) -> fl
 
 
 @compiled(fastmath=FAST)
-def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, alpha: Float64, w: Float64) -> Swept:
+def dcd_sweep(
+    given: Labeled, order: Int32, count: int, box: Box, shrinking: ShrinkingThresholds, alpha: Float64, w: Float64
+) -> SweepResult:
     """Sweep over the first ``count`` rows of ``order``, as described at the top of the module.
 
-    Given: X, y, s, box, held. Changed: alpha, w, and order, whose first entries become the rows that need further
+    Given: X, y, s, box, shrinking. Changed: alpha, w, and order, whose first entries become the rows that need further
     visits.
     """
     X, y, s = given
@@ -146,7 +148,7 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
         a, bottom, top = alpha[i], lower(loss, C_i), loss.upper(C_i)
         # The derivative of -D on the right of a, and on its left, where it is smaller if the conjugate has a kink at a.
         G, below = margin - 1.0 + loss.conjugate_slope(a, C_i), margin - 1.0 + left_slope(loss, a, C_i)
-        up, down = G > held.above, below < held.below
+        up, down = G > shrinking.above, below < shrinking.below
         if (a <= bottom and up) or (a >= top and down) or (loss.numeric() and a == 0.0 and up and down):
             continue
         order[left] = i
@@ -164,7 +166,7 @@ def dcd_sweep(given: Labeled, order: Int32, count: int, box: Box, held: Held, al
         if new != a:
             alpha[i] = new
             X.axpy(i, np.float64(entry(loss, sigma * (new - a), y[i])), w)
-    return Swept(left, losses, highest, lowest)
+    return SweepResult(left, losses, highest, lowest)
 
 
 @compiled(fastmath=FAST)
@@ -223,7 +225,8 @@ def lone_optimum(a: Float64, own: int, C_i: float, loss: Any) -> None:
 
 @compiled(fastmath=FAST)
 def move_row(X: Rows, i: int, sigma: float, own: int, most: float, new: Float64, a: Float64, W: Float64) -> bool:
-    """Set the dual variables a (K,) of row i to ``new`` (K,), that of its own class so that the sum is 0, and update W.
+    """Set the dual variables a (K,) of row i to ``new`` (K,), and update W. The variable of the row's own class is set
+    so that the sum of all is 0.
 
     Returns whether any of them has changed.
     """
@@ -241,7 +244,7 @@ def move_row(X: Rows, i: int, sigma: float, own: int, most: float, new: Float64,
 
 
 @compiled(fastmath=FAST)
-def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha: Float64, W: Float64) -> Swept:
+def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha: Float64, W: Float64) -> SweepResult:
     """Sweep over the first ``count`` rows of ``order``, all classes in one problem.
 
         P(W) = 1/2 sum_k ||w_k||^2 + sum_i C_i l(m_i),     m_i = w_y.x_i - max_{k != y} w_k.x_i,     y = y_i,
@@ -292,13 +295,13 @@ def multinomial_sweep(given: Labeled, order: Int32, count: int, box: Box, alpha:
         for k in range(f.size):
             A[k] = f[k] - q * a[k]
         most = loss.upper(C_i)
-        at = simplex_level(A, own, low, 1.0 + loss.curvature(C_i) / q, q * most)
+        level = simplex_level(A, own, low, 1.0 + loss.curvature(C_i) / q, q * most)
         for k in range(f.size):
-            f[k] = -max(0.0, A[k] - at) / q
+            f[k] = -max(0.0, A[k] - level) / q
         if move_row(X, i, sigma, own, most, f, a, W):
             order[left] = i
             left += 1
-    return Swept(left, losses, np.inf, -np.inf)
+    return SweepResult(left, losses, np.inf, -np.inf)
 
 
 @compiled(fastmath=FAST)
@@ -323,7 +326,7 @@ def multinomial_dual_sum(alpha: Float64, y: Targets, s: Float32, C: float, loss:
 
 @compiled(fastmath=FAST)
 def proposals_pass(
-    y: Targets, s: Float32, cost: RowLoss, a: Float64, ways: Float64, linear: Float64, quadratic: Float64
+    y: Targets, s: Float32, cost: RowLoss, a: Float64, directions: Float64, linear: Float64, quadratic: Float64
 ) -> None:
     """Add the terms of a quadratic lower bound of the sum of a_i - conjugate(a_i) along two directions d, e proposed by
     a group (CoCoA+).
@@ -334,11 +337,11 @@ def proposals_pass(
     equal. If it has a kink there, or is not quadratic, the chord is used, which is a lower bound because the conjugate
     is convex; e is then 0.
 
-    Given: y, s, cost, a (n,), ``ways`` (n, 2) with the columns d and e. Changed: linear (2,), quadratic (2, 2).
+    Given: y, s, cost, a (n,), ``directions`` (n, 2) with the columns d and e. Changed: linear (2,), quadratic (2, 2).
     """
     C, loss, _ = cost
     for i in range(y.size):
-        C_i, d, e = C * np.float64(s[i]), ways[i, 0], ways[i, 1]
+        C_i, d, e = C * np.float64(s[i]), directions[i, 0], directions[i, 1]
         if C_i <= 0.0:
             continue
         bend = 0.5 * loss.curvature(C_i) if loss.quadratic() else 0.0

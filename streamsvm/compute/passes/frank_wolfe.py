@@ -32,7 +32,8 @@ from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Float64
 
-FLAT = 1e-15
+MIN_CURVATURE = 1e-15
+"""Curvatures below this are rounding errors."""
 
 
 class LineStep(NamedTuple):
@@ -44,7 +45,7 @@ class LineStep(NamedTuple):
 
 def best_step(descent: float, curvature: float, most: float) -> LineStep:
     """Return the step of the exact line search, of length at most ``most``; descent is -g'd, curvature is d'Kd."""
-    length = min(max(descent / max(curvature, FLAT), 0.0), most)
+    length = min(max(descent / max(curvature, MIN_CURVATURE), 0.0), most)
     return LineStep(length, length * descent - 0.5 * length * length * curvature)
 
 
@@ -78,8 +79,8 @@ def swap_step(g_i: float, g_v: float, curvature: float, a_v: float) -> LineStep:
 class Tangent(NamedTuple):
     """The state of PARTAN between two steps."""
 
-    before: float
-    """The value f of the previous iterate b."""
+    previous_value: float
+    """f(b), b being the previous iterate."""
     W: float
     """b'Ka, for the iterate a and the previous iterate b."""
 
@@ -89,19 +90,19 @@ def tangent_step(tangent: Tangent, f_mid: float, A: float, most: float) -> float
 
     Return 0 if the curvature is lost to rounding: then a~ is the better point.
     """
-    curvature = 2.0 * (f_mid - A + tangent.before)
-    if curvature <= FLAT:
+    curvature = 2.0 * (f_mid - A + tangent.previous_value)
+    if curvature <= MIN_CURVATURE:
         return 0.0
     return min(max((A - 2.0 * f_mid) / curvature, -1.0), most)
 
 
 def tangent_value(tangent: Tangent, f_mid: float, A: float, m: float) -> float:
     """Return f after the PARTAN step."""
-    return (1.0 + m) * (1.0 + m) * f_mid - m * (1.0 + m) * A + m * m * tangent.before
+    return (1.0 + m) * (1.0 + m) * f_mid - m * (1.0 + m) * A + m * m * tangent.previous_value
 
 
 @compiled(fastmath=FAST)
-def lowest(g: Float64) -> int:
+def find_lowest(g: Float64) -> int:
     """Return argmin g: a loop without branches finds the stripe that contains it, a short loop its place in the
     stripe.
     """
@@ -120,7 +121,7 @@ def lowest(g: Float64) -> int:
 
 
 @compiled(fastmath=FAST)
-def highest(g: Float64, a: Float64) -> int:
+def find_highest(g: Float64, a: Float64) -> int:
     """Return argmax g over a > 0."""
     place, best = -1, -np.inf
     for t in range(g.size):

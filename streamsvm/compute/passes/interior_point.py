@@ -69,15 +69,15 @@ class Aim(NamedTuple):
 
 
 @compiled(fastmath=FAST)
-def inside(a: float, bound: float) -> float:
+def clip_to_interior(a: float, bound: float) -> float:
     """Return a; if rounding has moved it to an end of (0, bound), the number next to that end. bound may be inf."""
     return max(min(a, bound * (1.0 - 2.0**-52)), min(LEAST, 0.5 * bound))
 
 
 @compiled(fastmath=FAST)
-def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tuple[float, float]:
+def _targets(point: Interior, i: int, room: float, aim: Aim, affine: float) -> tuple[float, float]:
     """Return the changes aimed at for the two complementarity products of a row, second-order correction included."""
-    a, lower, upper = at.a[i], at.below[i], at.above[i]
+    a, lower, upper = point.a[i], point.below[i], point.above[i]
     second = aim.correction * affine
     low = aim.target - lower * a + second * lower * (1.0 + affine / a)
     high = aim.target - upper * room - second * upper * (1.0 - affine / room) if room < np.inf else 0.0
@@ -86,7 +86,7 @@ def _targets(at: Interior, i: int, room: float, aim: Aim, affine: float) -> tupl
 
 @compiled(fastmath=FAST)
 def system_pass(
-    rows: RowTerms, f: Float64, at: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
+    rows: RowTerms, f: Float64, point: Interior, aim: Aim, affine: Float64, theta: Float64, right: Float64
 ) -> None:
     """Compute theta and right (n,) of a Newton step. ``affine`` (n,): da of the affine step, or zeros. Changed: theta,
     right.
@@ -97,12 +97,12 @@ def system_pass(
         theta[i], right[i] = 0.0, 0.0
         if C_i <= 0.0:
             continue
-        a, room = at.a[i], loss.upper(C_i) - at.a[i]
-        low, high = _targets(at, i, room, aim, affine[i])
-        weight = loss.curvature(C_i) + at.below[i] / a
-        residual = 1.0 - loss.conjugate_slope(a, C_i) - y[i] * f[i] + at.below[i] - at.above[i] + low / a
+        a, room = point.a[i], loss.upper(C_i) - point.a[i]
+        low, high = _targets(point, i, room, aim, affine[i])
+        weight = loss.curvature(C_i) + point.below[i] / a
+        residual = 1.0 - loss.conjugate_slope(a, C_i) - y[i] * f[i] + point.below[i] - point.above[i] + low / a
         if room < np.inf:
-            weight += at.above[i] / room
+            weight += point.above[i] / room
             residual -= high / room
         theta[i], right[i] = 1.0 / weight, residual
 
@@ -110,7 +110,7 @@ def system_pass(
 @compiled(fastmath=FAST)
 def step_pass(
     rows: RowTerms,
-    at: Interior,
+    point: Interior,
     aim: Aim,
     affine: Float64,
     theta: Float64,
@@ -130,26 +130,26 @@ def step_pass(
         if C_i <= 0.0:
             da[i] = 0.0
             continue
-        a, room = at.a[i], loss.upper(C_i) - at.a[i]
-        low, high = _targets(at, i, room, aim, affine[i])
+        a, room = point.a[i], loss.upper(C_i) - point.a[i]
+        low, high = _targets(point, i, room, aim, affine[i])
         d = theta[i] * (right[i] - y[i] * df[i])
-        change = (low - at.below[i] * d) / a
+        change = (low - point.below[i] * d) / a
         if d < 0.0:
             longest = min(longest, -a / d)
         if change < 0.0:
-            longest = min(longest, -at.below[i] / change)
+            longest = min(longest, -point.below[i] / change)
         if room < np.inf:
-            change = (high + at.above[i] * d) / room
+            change = (high + point.above[i] * d) / room
             if d > 0.0:
                 longest = min(longest, room / d)
             if change < 0.0:
-                longest = min(longest, -at.above[i] / change)
+                longest = min(longest, -point.above[i] / change)
         da[i] = d
     return longest
 
 
 @compiled(fastmath=FAST)
-def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) -> float:
+def affine_products(rows: RowTerms, point: Interior, da: Float64, length: float) -> float:
     """Return the sum of all complementarity products after an affine step of the given length."""
     y, s, C, loss = rows
     total = 0.0
@@ -157,32 +157,32 @@ def affine_products(rows: RowTerms, at: Interior, da: Float64, length: float) ->
         C_i = C * s[i]
         if C_i <= 0.0:
             continue
-        a, room = at.a[i], loss.upper(C_i) - at.a[i]
-        total += (a + length * da[i]) * at.below[i] * (1.0 - length * (1.0 + da[i] / a))
+        a, room = point.a[i], loss.upper(C_i) - point.a[i]
+        total += (a + length * da[i]) * point.below[i] * (1.0 - length * (1.0 + da[i] / a))
         if room < np.inf:
-            total += (room - length * da[i]) * at.above[i] * (1.0 - length * (1.0 - da[i] / room))
+            total += (room - length * da[i]) * point.above[i] * (1.0 - length * (1.0 - da[i] / room))
     return total
 
 
 @compiled(fastmath=FAST)
-def move_pass(rows: RowTerms, at: Interior, aim: Aim, affine: Float64, da: Float64, length: float) -> None:
-    """Make a step of the given length along da and the corresponding steps of the multipliers. Changed: ``at``."""
+def move_pass(rows: RowTerms, point: Interior, aim: Aim, affine: Float64, da: Float64, length: float) -> None:
+    """Make a step of the given length along da and the corresponding steps of the multipliers. Changed: ``point``."""
     y, s, C, loss = rows
-    a, lower, upper = at
+    a, lower, upper = point
     for i in range(y.size):
         C_i = C * s[i]
         if C_i <= 0.0:
             continue
         room = loss.upper(C_i) - a[i]
-        low, high = _targets(at, i, room, aim, affine[i])
+        low, high = _targets(point, i, room, aim, affine[i])
         lower[i] += length * (low - lower[i] * da[i]) / a[i]
         if room < np.inf:
             upper[i] += length * (high + upper[i] * da[i]) / room
-        a[i] = inside(a[i] + length * da[i], loss.upper(C_i))
+        a[i] = clip_to_interior(a[i] + length * da[i], loss.upper(C_i))
 
 
 @compiled(fastmath=FAST)
-def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tuple[float, float, float, float]:
+def value_pass(rows: RowTerms, f: Float64, point: Interior, slopes: Float64) -> tuple[float, float, float, float]:
     """Set slopes (n,) to a_i y_i; return sum C_i l(m_i), linear and quadratic of the dual, and the sum of the
     complementarity products.
     """
@@ -193,15 +193,15 @@ def value_pass(rows: RowTerms, f: Float64, at: Interior, slopes: Float64) -> tup
         slopes[i] = 0.0
         if C_i <= 0.0:
             continue
-        a = at.a[i]
+        a = point.a[i]
         losses += C_i * loss.value(argument(loss, y[i], f[i]))
         first, second = dual_terms(loss, a, y[i], C_i)
         linear += first
         quadratic += second
         slopes[i] = entry(loss, a, y[i])
-        products += at.below[i] * a
+        products += point.below[i] * a
         if loss.upper(C_i) < np.inf:
-            products += at.above[i] * (loss.upper(C_i) - a)
+            products += point.above[i] * (loss.upper(C_i) - a)
     return losses, linear, quadratic, products
 
 
@@ -232,7 +232,7 @@ def _small_root(z: float, t: float, bound: float, curvature: float) -> float:
 
 
 @compiled(fastmath=FAST)
-def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
+def central_root(z: float, t: float, bound: float, curvature: float) -> tuple[float, float]:
     """Return the root a in (0, bound) of the equation of the central path, and bound - a; the smaller one has no
     cancellation error.
     """
@@ -247,10 +247,10 @@ def central(z: float, t: float, bound: float, curvature: float) -> tuple[float, 
 
 
 @compiled(fastmath=FAST)
-def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None:
-    """Set ``at`` to the point of the central path for margins y f; ``target`` is t for a row with weight 1."""
+def center_pass(rows: RowTerms, f: Float64, target: float, point: Interior) -> None:
+    """Set ``point`` to the point of the central path for margins y f; ``target`` is t for a row with weight 1."""
     y, s, C, loss = rows
-    a, lower, upper = at
+    a, lower, upper = point
     a[:] = 0.0
     lower[:] = 0.0
     upper[:] = 0.0
@@ -259,8 +259,8 @@ def center_pass(rows: RowTerms, f: Float64, target: float, at: Interior) -> None
         if C_i <= 0.0:
             continue
         z, t = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * f[i], target * s[i]
-        a[i], room = central(z, t, loss.upper(C_i), loss.curvature(C_i))
-        a[i] = inside(a[i], loss.upper(C_i))
+        a[i], room = central_root(z, t, loss.upper(C_i), loss.curvature(C_i))
+        a[i] = clip_to_interior(a[i], loss.upper(C_i))
         lower[i] = t / a[i]
         if room < np.inf:
             upper[i] = t / room
@@ -277,7 +277,7 @@ def center_line_pass(rows: RowTerms, f: Float64, df: Float64, target: float, ste
             continue
         ridge, t = loss.curvature(C_i), target * s[i]
         z = 1.0 - loss.conjugate_slope(0.0, C_i) - y[i] * (f[i] + step * df[i])
-        a, room = central(z, t, loss.upper(C_i), ridge)
+        a, room = central_root(z, t, loss.upper(C_i), ridge)
         slope -= a * y[i] * df[i]
         curvature += df[i] * df[i] / (ridge + t / a / a + (t / room / room if room < np.inf else 0.0))
     return slope, curvature

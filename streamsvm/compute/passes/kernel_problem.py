@@ -1,5 +1,5 @@
-"""A kernel problem whose rows fit the processor's cache: pairs of coordinates on rows of the matrix that are computed
-when they are first needed, with the certificate, in one call.
+"""Solve a kernel problem whose rows fit the processor's cache, in one call: steps on pairs of coordinates, and the
+certificate. A row of the kernel matrix is computed when it is first needed.
 
     min_x  1/2 x'Mx - p'x     subject to  sum x = 0,   low <= x <= high,      M = K + diag(ridge),    v = p - Mx
 
@@ -333,8 +333,8 @@ def conclude(
     """Return the sums of the certificate of x.
 
     ``slack``: a bound of the error of f relative to sum |x_i|; if it is above 0, f is first computed anew at the rows
-    that can matter to P or D, with kernel values in float64. ``errors`` (2,): bounds of the error of f after that: per
-    unit of sum |x_i|, and per unit and row of the support.
+    that can matter to P or D, with kernel values in float64. ``errors`` (2,): two bounds of the error of f after that,
+    relative to sum |x_i|; the second one counts once for each row of the support.
     """
     weight, support = 0.0, np.flatnonzero(rows.x)
     for j in support:

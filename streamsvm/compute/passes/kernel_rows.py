@@ -10,7 +10,7 @@ diagonal of K. Its negative gradient is v_i = p_i - f_i - ridge_i x_i.
 In regression the coordinate is x_i = a_i, of either sign, and the conjugate has a kink at 0: on its right p_i = t_i + 1
 - conjugate'(0+), on its left t_i + 1 - conjugate'(0-). The coordinates describe a row on one side of 0, so that low_i
 or high_i is 0: on the side of its x_i, or if x_i = 0, on the side to which it could move with v = b, which is the right
-if t_i > f_i + b. ``beyond_corner`` returns v on the other side of 0.
+if t_i > f_i + b. ``bounds_across_kink`` returns v on the other side of 0.
 """
 
 from __future__ import annotations
@@ -68,10 +68,11 @@ def coordinates(y: Targets, s: Float32, alpha: Float64, f: Float64, cost: RowLos
 
 
 @compiled(fastmath=FAST)
-def beyond_corner(given: Coordinates, loss: Any) -> tuple[float, float]:
-    """Return the largest v of rows at 0 that may increase, and the smallest v of rows at 0 that may decrease.
+def bounds_across_kink(given: Coordinates, loss: Any) -> tuple[float, float]:
+    """Return the largest v of rows at 0 that may increase, and the smallest v of rows at 0 that may decrease, each on
+    the side of 0 that ``given`` does not describe.
 
-    Only in regression, over the rows that ``given`` describes on the other side of 0; -inf and inf if there is none.
+    Return -inf or inf if there is no such row; only regression has them.
     """
     top, bottom = -np.inf, np.inf
     jump = loss.conjugate_slope(0.0, 1.0) - left_slope(loss, 0.0, 1.0)
@@ -118,7 +119,7 @@ def sum_shifted_losses(
 
 
 @compiled(fastmath=FAST)
-def in_reach_of_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
+def can_have_loss(f: Float64, y: Targets, loss: Any, slack: float) -> NDArray[np.bool_]:
     """Return for each row (n,) whether its loss can be above 0 if f_i has an error of at most ``slack``."""
     out = np.empty(y.size, np.bool_)
     for i in range(y.size):

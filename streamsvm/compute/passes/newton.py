@@ -24,7 +24,7 @@ from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Labeled, Rows, T
 
 
 @compiled(fastmath=FAST)
-def look_pass(
+def evaluation_pass(
     given: Labeled, w: Float64, cost: RowLoss, f: Float64, v: Float64, low: Float64
 ) -> tuple[float, float, float, float]:
     """Compute the sums of ``slopes_pass`` and X' slopes, reading each row once. Given: X, y, s, w, C, l = loss, h =
@@ -42,9 +42,9 @@ def look_pass(
         if C_i <= 0.0:
             continue
         m = argument(loss, y[i], f[i])
-        lost, rounded, a, first, second = row_terms(loss, smooth, m, y[i], C_i)
-        losses += lost
-        smoothed += rounded
+        loss_term, smooth_term, a, first, second = row_terms(loss, smooth, m, y[i], C_i)
+        losses += loss_term
+        smoothed += smooth_term
         linear += first
         quadratic += second
         if a != 0.0:
@@ -70,9 +70,9 @@ def slopes_pass(
             continue
         m = argument(loss, y[i], f[i])
         second_derivatives[i] = C_i * smooth.second_derivative(m)
-        lost, rounded, a, first, second = row_terms(loss, smooth, m, y[i], C_i)
-        losses += lost
-        smoothed += rounded
+        loss_term, smooth_term, a, first, second = row_terms(loss, smooth, m, y[i], C_i)
+        losses += loss_term
+        smoothed += smooth_term
         linear += first
         quadratic += second
         slopes[i] = entry(loss, a, y[i])

@@ -129,7 +129,7 @@ def columns_of(X: CSR, chosen: Int64, columns: int) -> StoredColumns:
     return StoredColumns(chosen, start, rows, data)
 
 
-class Outside(NamedTuple):
+class FixedTerms(NamedTuple):
     """The terms 1/2 G_j w_j^2 + q_j w_j of the objective that do not depend on rows."""
 
     diagonal: Float64
@@ -140,7 +140,7 @@ class Outside(NamedTuple):
 
 @compiled(fastmath=FAST)
 def column_sweep(
-    given: StoredColumns, rows: RowTerms, outside: Outside, negligible: float, w: Float64, f: Float64
+    given: StoredColumns, rows: RowTerms, fixed: FixedTerms, negligible: float, w: Float64, f: Float64
 ) -> float:
     """Make one sweep of coordinate descent over the weights of some columns; each weight in turn is set to its optimum.
 
@@ -162,7 +162,7 @@ def column_sweep(
         j, part, data = given.number[c], given.rows[entries], given.data[entries]
         low, high, t, first = -np.inf, np.inf, 0.0, 0.0
         for trial in range(MAX_TRIALS):
-            slope, curvature = outside.diagonal[j] * (w[j] + t) + outside.linear[j], outside.diagonal[j]
+            slope, curvature = fixed.diagonal[j] * (w[j] + t) + fixed.linear[j], fixed.diagonal[j]
             for k in range(part.size):
                 i = part[k]
                 C_i, x = rows.C * rows.s[i], change(rows.loss, rows.y[i], data[k])

@@ -34,14 +34,14 @@ STEEPEST = 100.0
 """Upper limit of the curvature of a column, in units of lambda (from the erratum)."""
 
 
-class Moving(NamedTuple):
+class StepArrays(NamedTuple):
     """The arrays that steps change, (columns + 1,) float64."""
 
     w: Float64
     """The weights."""
     H: Float64
     """The diagonal of the matrix."""
-    before: Float64
+    before_shrinking: Float64
     """v, the weights before they were shrunk last."""
     total: Float64
     """The sum of ``samples`` values of w, one for each time it was shrunk."""
@@ -51,7 +51,7 @@ class Moving(NamedTuple):
     """Temporary memory for a dense row."""
 
 
-class Counted(NamedTuple):
+class Counters(NamedTuple):
     """Counters that continue from block to block."""
 
     rows: int
@@ -60,7 +60,7 @@ class Counted(NamedTuple):
     """Whether the next row is used to measure the curvature."""
 
 
-class Summed(NamedTuple):
+class PassSums(NamedTuple):
     """The sums over the rows of a pass."""
 
     linear: float
@@ -74,54 +74,54 @@ class Summed(NamedTuple):
 
 
 @compiled(fastmath=FAST)
-def measure(given: Labeled, i: int, objective: Objective, skip: int, at: Moving) -> None:
-    """Increase H by the curvature that row i shows between v and w. Given: X, y, s; lambda, l. Changed: at.H,
-    at.row.
+def measure(given: Labeled, i: int, objective: Objective, skip: int, arrays: StepArrays) -> None:
+    """Increase H by the curvature that row i shows between v and w. Given: X, y, s; lambda, l. Changed: arrays.H,
+    arrays.row.
     """
     X, y, s = given
     lam, loss = objective
-    now = loss.slope(argument(loss, y[i], X.dot(i, at.w)))
-    then = loss.slope(argument(loss, y[i], X.dot(i, at.before)))
+    now = loss.slope(argument(loss, y[i], X.dot(i, arrays.w)))
+    then = loss.slope(argument(loss, y[i], X.dot(i, arrays.before_shrinking)))
     change = np.float64(entry(loss, s[i] * (now - then), y[i]))
-    at.row[:] = 0.0
-    X.axpy(i, change, at.row)
-    for j in range(at.w.size):
-        r, moved = lam, at.w[j] - at.before[j]
-        if at.row[j] != 0.0 and moved != 0.0:
-            r = min(max(lam + at.row[j] / moved, lam), STEEPEST * lam)
-        at.H[j] += skip * r
+    arrays.row[:] = 0.0
+    X.axpy(i, change, arrays.row)
+    for j in range(arrays.w.size):
+        r, moved = lam, arrays.w[j] - arrays.before_shrinking[j]
+        if arrays.row[j] != 0.0 and moved != 0.0:
+            r = min(max(lam + arrays.row[j] / moved, lam), STEEPEST * lam)
+        arrays.H[j] += skip * r
 
 
 @compiled(fastmath=FAST)
 def sgd_qn_pass(
-    given: Labeled, order: Int32, objective: Objective, skip: int, clock: Counted, at: Moving
-) -> tuple[Summed, Counted]:
-    """Make a step for each row of ``order``. Given: X, y, s; lambda, l; skip; the counters. Changed: ``at``. Returned:
-    sums, counters.
+    given: Labeled, order: Int32, objective: Objective, skip: int, counters: Counters, arrays: StepArrays
+) -> tuple[PassSums, Counters]:
+    """Make a step for each row of ``order``. Given: X, y, s; lambda, l; skip; the counters. Changed: ``arrays``.
+    Returned: sums, counters.
     """
     X, y, s = given
     lam, loss = objective
-    rows, due = clock
+    rows, due = counters
     linear, quadratic, losses, samples = 0.0, 0.0, 0.0, 0
     for i in order:
         if due:
-            measure(given, i, objective, skip, at)
+            measure(given, i, objective, skip, arrays)
             due = False
-        m, weight = argument(loss, y[i], X.dot(i, at.w)), np.float64(s[i])
+        m, weight = argument(loss, y[i], X.dot(i, arrays.w)), np.float64(s[i])
         losses += weight * loss.value(m)
         rows += 1
         if rows >= skip:
             rows, due = 0, True
-            for j in range(at.w.size):
-                at.before[j] = at.w[j]
-                at.w[j] -= skip * lam * at.w[j] / at.H[j]
-                at.total[j] += at.w[j]
+            for j in range(arrays.w.size):
+                arrays.before_shrinking[j] = arrays.w[j]
+                arrays.w[j] -= skip * lam * arrays.w[j] / arrays.H[j]
+                arrays.total[j] += arrays.w[j]
             samples += 1
         share = -loss.slope(m)
         if share * weight != 0.0:
-            X.axpy_over(i, np.float64(entry(loss, share * weight, y[i])), at.H, at.w)
-            X.axpy(i, np.float64(entry(loss, share * weight, y[i])), at.v)
+            X.axpy_over(i, np.float64(entry(loss, share * weight, y[i])), arrays.H, arrays.w)
+            X.axpy(i, np.float64(entry(loss, share * weight, y[i])), arrays.v)
             first, second = dual_terms(loss, share, y[i], 1.0)
             linear += weight * first
             quadratic += weight * second
-    return Summed(linear, quadratic, losses, samples), Counted(rows, due)
+    return PassSums(linear, quadratic, losses, samples), Counters(rows, due)

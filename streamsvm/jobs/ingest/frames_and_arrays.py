@@ -24,7 +24,7 @@ from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy, kind_of
 from streamsvm.types import Report, silent
 
-BESIDE = {"label": "y", "weight": "weight"}
+SEPARATE_COLUMNS = {"label": "y", "weight": "weight"}
 """Names given to columns of labels and weights that were passed separately from a table, by the option that names
 them."""
 NO_LABEL = "none"
@@ -72,11 +72,11 @@ def _ingest_table(
 
     names = {option: value for option, value in beside.items() if isinstance(value, str)}
     columns = {
-        BESIDE[option]: column_of(value)
+        SEPARATE_COLUMNS[option]: column_of(value)
         for option, value in beside.items()
         if value is not None and option not in names
     }
-    names |= {option: name for option, name in BESIDE.items() if name in columns}
+    names |= {option: name for option, name in SEPARATE_COLUMNS.items() if name in columns}
     job = replace(job, label=names.get("label", job.label), weight=names.get("weight", job.weight))
     with ExitStack() as stack:
 

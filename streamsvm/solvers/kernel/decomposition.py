@@ -42,7 +42,7 @@ from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.kernel_values.arithmetic import ENOUGH
 from streamsvm.compute.kernel_values.kernel_products import expand, scratch_bytes
 from streamsvm.compute.passes.certificate import RowLoss
-from streamsvm.compute.passes.kernel_rows import beyond_corner, coordinates, in_reach_of_loss, sum_shifted_losses
+from streamsvm.compute.passes.kernel_rows import bounds_across_kink, can_have_loss, coordinates, sum_shifted_losses
 from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
 from streamsvm.errors import UsageError
@@ -631,7 +631,7 @@ def recompute_values(state: DecompositionState, support: Pool, block: Block) -> 
     f, form = block.rows["f"], state.form_for_certificates()
     slack = state.drift + state.reach
     matters = block.rows[DUAL] != 0.0
-    matters |= in_reach_of_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
+    matters |= can_have_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
     chosen = np.arange(len(f)) if state.recompute_all_rows else np.flatnonzero(matters)
     f[chosen] = evaluate_at(block, chosen, support, form)
 
@@ -656,7 +656,7 @@ def rows_of(state: DecompositionState, block: Block) -> Pool:
     n, p = len(block.y), state.problem
     cost = RowLoss(p.C, p.loss, p.loss)
     rows = coordinates(block.y, block.s, block.rows[DUAL], block.rows["f"], cost, state.intercept)
-    _widen_violation(state, beyond_corner(rows, p.loss))
+    _widen_violation(state, bounds_across_kink(rows, p.loss))
     return Pool(block.X, block.numbers, np.ones(n), rows.ridge, rows.low, rows.high, rows.p, rows.x, rows.v)
 
 

@@ -47,8 +47,8 @@ from streamsvm.compute.passes.frank_wolfe import (
     blend,
     exchange,
     extrapolate,
-    highest,
-    lowest,
+    find_highest,
+    find_lowest,
     swap_step,
     tangent_room,
     tangent_step,
@@ -134,7 +134,7 @@ class Iterations:
 
     def gap(self) -> float:
         """Return the gap 2 f - min g, and choose the vertex to step toward."""
-        self.i = lowest(self.g)
+        self.i = find_lowest(self.g)
         return 2.0 * self.f - float(self.g[self.i])
 
     def advance(self) -> None:
@@ -168,7 +168,7 @@ class Iterations:
         return length
 
     def _step_toward_or_away(self) -> None:
-        v = highest(self.g, self.a)
+        v = find_highest(self.g, self.a)
         if self.g[v] - 2.0 * self.f <= 2.0 * self.f - self.g[self.i]:
             self._step_toward()
             return
@@ -179,7 +179,7 @@ class Iterations:
         self.f -= step.fall
 
     def _step_swap(self) -> None:
-        i, v, diagonal = self.i, highest(self.g, self.a), self.columns.diagonal
+        i, v, diagonal = self.i, find_highest(self.g, self.a), self.columns.diagonal
         K_i = self.columns.column(i, self.g)
         toward = toward_step(self.f, self.g[i], diagonal[i])
         swap = swap_step(self.g[i], self.g[v], diagonal[i] + diagonal[v] - 2.0 * K_i[v], self.a[v])
@@ -281,7 +281,7 @@ class StepsFromSamples(ABC):
         takes_weight = self.variant in TAKE_WEIGHT
         exact, self._columns = takes_weight and self.away == "exact", ()
         if exact:
-            away_drawn = np.array([self.members[highest(self._gradients, self.a[: self.size])]], np.int64)
+            away_drawn = np.array([self.members[find_highest(self._gradients, self.a[: self.size])]], np.int64)
         elif takes_weight:
             away_drawn = np.array(self.members, np.int64)[draw.integers(0, self.size, len(drawn))]
         else:

@@ -10,8 +10,8 @@ import numpy as np
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.curves import Curved
-from streamsvm.compute.passes.dcd import Box, Held, dcd_sweep
-from streamsvm.compute.passes.rows_in_memory import Outside, RowTerms, column_sweep, columns_of, hessian_product
+from streamsvm.compute.passes.dcd import Box, ShrinkingThresholds, dcd_sweep
+from streamsvm.compute.passes.rows_in_memory import FixedTerms, RowTerms, column_sweep, columns_of, hessian_product
 from streamsvm.rows import CSR, Float64, Int32, Labeled
 from streamsvm.solvers.linear_rounding import UNIT
 from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner
@@ -188,7 +188,7 @@ class MemoryRows:
 
         Return the number of rows that were not shrunk. They are the first of ``order`` now.
         """
-        left = dcd_sweep(self._labeled, order, count, self._box, Held(), a, w).left
+        left = dcd_sweep(self._labeled, order, count, self._box, ShrinkingThresholds(), a, w).remaining
         self._work_left -= 2 * self.entries * count // max(1, self.count)
         return left
 
@@ -212,14 +212,14 @@ class RareColumns:
     def __init__(self, rows: MemoryRows, arrow: ArrowPreconditioner, X: CSR) -> None:
         self._rows, columns = rows, rows.problem.columns
         self._columns = columns_of(X, np.setdiff1d(np.arange(columns), arrow.chosen), columns)
-        self._outside = Outside(rows.outer.diagonal, rows.outer.linear)
+        self._fixed_terms = FixedTerms(rows.outer.diagonal, rows.outer.linear)
 
     def minimize(self, w: Float64, f: Float64, smooth: Loss, allowed_gap: float) -> None:
         """Minimize over the rare columns until their gradient is small. Changes w (p,) and f = X w (n,)."""
         rows, terms, enough = self._rows, self._rows.terms._replace(loss=smooth), RARE_GRADIENT_SHARE * allowed_gap
         negligible = 2.0 * NEGLIGIBLE_SHARE * enough / max(1, len(self._columns.number))
         for _ in range(MAX_RARE_SWEEPS):
-            squares = column_sweep(self._columns, terms, self._outside, negligible, w, f)
+            squares = column_sweep(self._columns, terms, self._fixed_terms, negligible, w, f)
             rows.count_work(2 * len(self._columns.data))
             if squares <= enough or rows.is_late:
                 return

@@ -48,7 +48,7 @@ FormatName = Annotated[
         "Format of the files; auto recognizes it by their first bytes and names.",
         "reading",
         choices="streamsvm.store.sources:SOURCES",
-        beside=("auto",),
+        extra_choices=("auto",),
         aliases=(("libsvm", "svmlight"), ("tsv", "csv"), ("feather", "arrow"), ("h5", "hdf5")),
     ),
 ]
