@@ -45,7 +45,7 @@ from streamsvm.outputs import output_path
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.sources import form_of, open_source
 from streamsvm.store.sources.byte_stream import STANDARD_INPUT
-from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.files import expand, table_of
 from streamsvm.store.sources.hdf5_zarr import digest_of_tree
 from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.partitions import values_above
@@ -173,7 +173,7 @@ def plan_ingest(step: str, job: FilesJob) -> tuple[IngestJob, bool]:
 
 def _plan_first(job: FilesJob) -> tuple[IngestJob, bool]:
     """Return the ingest job with the first name that the cache may have, and whether the files are tables."""
-    sources = expand((job.store, *job.more))
+    sources = expand((job.store, *job.more), job.table_version)
     piped = STANDARD_INPUT in map(str, sources)
     form = "csv" if piped and job.format == "auto" else form_of(sources, job.format)
     name = f"{'standard-input' if piped else sources[0].name}.zarr"
@@ -229,12 +229,16 @@ def missing_output(step: str, job: FilesJob, what: str) -> UsageError:
 
 
 def describe_contents(job: IngestJob) -> JsonObject:
-    """Return the description of a cache as plain JSON: settings, version, and path, size and time of the files."""
+    """Return the description of a cache as plain JSON: settings, version, and path, size and time of the files, or the version of the
+    table.
+    """
     settings = {name: value for name, value in settings_of(job).items() if name != "sources"}
     files = [
         [str(path.resolve()), status.st_size, status.st_mtime_ns] for path in _files(job) for status in [path.stat()]
     ]
-    return {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
+    contents = {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
+    table = table_of(job.sources)
+    return contents if table is None else contents | {"table": table.facts()}
 
 
 def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
@@ -248,14 +252,17 @@ def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
         return None
     if (then["settings"], then["version"]) != (now["settings"], now["version"]):
         return None
-    if not _files(job) or not _are_same_files(then, now, cached_manifests[0].facts["sources"]):
+    is_known = table_of(job.sources) is not None or bool(_files(job))
+    if not is_known or not _are_same_files(then, now, cached_manifests[0].facts["sources"]):
         return None
     return CachedRows(job, table, cached_manifests[0].facts, cached_manifests[0].layout().rows, ())
 
 
 def _files(job: IngestJob) -> list[Path]:
-    """Return the files of an ingest, without standard input, which cannot be read again."""
-    return [path for path in job.sources if str(path) != STANDARD_INPUT]
+    """Return the files of an ingest, without standard input, which cannot be read again; none for a table of a data lake, whose version
+    tells its rows.
+    """
+    return [] if table_of(job.sources) else [path for path in job.sources if str(path) != STANDARD_INPUT]
 
 
 def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonObject]) -> bool:
@@ -265,6 +272,8 @@ def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonOb
     ``then``: the description in the cache; ``now``: that of the files; ``recorded``: the sources in the cache's
     manifest.
     """
+    if "table" in now or "table" in then:
+        return then.get("table") == now.get("table")
     if [size for _, size, _ in then["files"]] != [size for _, size, _ in now["files"]]:
         return False
     times_tell = all(
@@ -304,6 +313,8 @@ def describe_change(job: IngestJob) -> str:
         )
     if _are_same_files(then, now, facts["sources"]):
         return ""
+    if "table" in now and "table" in then:
+        return f"{now['table']['location']} was at version {then['table']['version']}, now at {now['table']['version']}"
     files = [file[0] for file in now["files"] if file not in then["files"]]
     return f"{files[0] if files else 'a file'} has changed since"
 
@@ -322,8 +333,15 @@ def _is_cache(path: Path, asked: IngestJob | None = None) -> bool:
     if then is None or asked is None:
         return then is not None
     now = describe_contents(asked)
-    named_alike = [path for path, *_ in then["files"][:1]] == [path for path, *_ in now["files"][:1]]
+    named_alike = _first_name(then) == _first_name(now)
     return then["settings"] == now["settings"] and (named_alike or _are_same_files(then, now, facts["sources"]))
+
+
+def _first_name(contents: JsonObject) -> str | None:
+    """Return the path of the first file, or the id of the table, of a cache; None for standard input."""
+    if "table" in contents:
+        return str(contents["table"]["id"])
+    return next((path for path, *_ in contents["files"]), None)
 
 
 def notices_on_store(job: FilesJob, on_store: type, reason: str) -> list[str]:

@@ -108,7 +108,7 @@ MAKE = {
 LABEL = {"csv": "y", "parquet": "y", "arrow": "y", "jsonl": "y", "npy": "last", "idx": "last"}
 
 
-@pytest.fixture(params=list(SOURCES))
+@pytest.fixture(params=[*MAKE, "zarr"])
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -50,7 +50,13 @@ def test_data_lake_table_of_a_lake_is_refused(kind: str) -> None:
     for source in ("t", "t/data", "t/*.parquet", "**/*.parquet", "t/**", "t/data/part-0.parquet", "link"):
         ended = run("ingest", source, "s.zarr", "--label", "y")
         assert ended.exit_code == 65, (source, ended.output)
-        assert f"{kind} table: its files also hold rows that were deleted" in ended.output
+        why = (
+            "whose log cannot be read"
+            if (kind, source) == ("Delta", "t")
+            else "its files also hold rows that were deleted"
+        )
+        assert f"{kind} table" in ended.output
+        assert why in ended.output.replace("\n", " ")
     parquet("plain/p.parquet")
     sv.fit("plain/p.parquet", "m.ssvm", y="y")
     for words in (("evaluate", "m.ssvm", "t"), ("predict", "m.ssvm", "t/*.parquet", "p.csv")):

@@ -99,9 +99,10 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
     for form, head in heads.items():
         server.objects[f"/bucket/x.{form}"] = head
     cases = {
-        "delta": "in a Delta table",
+        "delta": "is a Delta table whose log cannot be read",
         "delta/a.parquet": "in a Delta table",
         "delta/*.parquet": "in a Delta table",
+        "ice": "is an Iceberg table",
         "ice/data": "in an Iceberg table",
         "done": "is a store already",
         "x.h5": "is an HDF5 file",

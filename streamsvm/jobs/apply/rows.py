@@ -42,7 +42,7 @@ from streamsvm.store.format.manifest import FILE as MANIFEST
 from streamsvm.store.format.manifest import JOURNAL_FILE as JOURNAL
 from streamsvm.store.format.row_ids import IdReader
 from streamsvm.store.sources import Source, SourceOptions, open_source, options_from, table_width
-from streamsvm.store.sources.files import expand, with_rows
+from streamsvm.store.sources.files import expand, files_read, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
@@ -289,18 +289,19 @@ def locate_data(data: Sequence[str]) -> tuple[str, ...]:
 
 def open_rows(model: Model, data: Sequence[str], request: FileRequest) -> RowBatches:
     """Open one store, or files (as ``locate_data`` returns them). Raises MissingError, DataError E-SCHEMA, UsageError."""
-    paths = [Path(d) for d in data]
-    if is_store(paths[0]):
-        return _store_rows(model, paths[0], request.memory_limit)
+    first = Path(data[0])
+    if is_store(first):
+        return _store_rows(model, first, request.memory_limit)
     options = source_options(model, request)
+    paths = expand(data, options.table_version)
     if request.bytes_a_row:  # before any other check of memory, so that the limit it suggests is enough for all
         _check_memory(model, paths, options, request)
-    return rows_of_source(model, open_source(paths, options), find_url(paths[0]) or str(paths[0]), options.rejects)
+    return rows_of_source(model, open_source(paths, options), find_url(first) or str(first), options.rejects)
 
 
 def _check_memory(model: Model, paths: Sequence[Path], options: SourceOptions, request: FileRequest) -> None:
     """Raise BudgetError if files cannot be read within the limit; it names a limit that suffices for the whole job."""
-    terms, failure = [SOURCE_TERM, budget.files_term(paths)], None
+    terms, failure = [SOURCE_TERM, budget.files_term(files_read(paths))], None
     try:
         RowBatches(model, [], None, terms).plan_within(request.memory, request.bytes_a_row)
     except BudgetError as error:

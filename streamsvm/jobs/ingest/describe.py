@@ -80,7 +80,7 @@ def describe(
     refuse_url(write)
     job = job.with_schema()
     if open_rows is None:
-        job = replace(job, sources=expand(job.sources))
+        job = replace(job, sources=expand(job.sources, job.table_version))
     path = None if write is None else output_path(write)
     if path is not None:
         check_writable([Output(path, SCHEMA)], [*job.sources, job.schema], overwrite=job.overwrite)

@@ -60,7 +60,7 @@ from streamsvm.store.format.labels import (
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
 from streamsvm.store.sources.byte_stream import source_name, standard_input
-from streamsvm.store.sources.files import expand
+from streamsvm.store.sources.files import expand, files_read, table_of
 from streamsvm.store.sources.hdf5_zarr import size_of
 from streamsvm.store.sources.offsets import offsets_from
 from streamsvm.store.sources.partitions import name_in_table
@@ -114,8 +114,9 @@ SETTINGS_WITHOUT_CONTENT = (
     "cluster",
     "insecure_network",
     "contents",
+    "table_version",
 )
-"""The fields of a job that do not affect the content of the store."""
+"""The fields of a job that do not affect the content of the store, or whose effect is in the description of the sources."""
 
 
 class Stores:
@@ -288,7 +289,7 @@ def ingest(job: IngestJob, report: Report = silent, executor: Executor | None = 
 
 def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor | None = None) -> IngestResult:
     """Do the work of ``ingest``; an error names only the first bad value."""
-    files = expand(job.sources)
+    files = expand(job.sources, job.table_version)
     job = replace(job.with_schema(), sources=files, store=output_path(job.store))
     stores = len(job.targets())
     thread_count = count_wanted_threads(job.threads)
@@ -298,8 +299,8 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
         stores,
         shuffle=job.shuffle,
         threads=thread_count,
-        files=job.sources,
-        width=partial(table_width, job.sources, job.options()),
+        files=files_read(files),
+        width=partial(table_width, files, job.options()),
     )
     with executor_for(job, executor) as connected, lock_all(job.targets()), threading.use_threads(memory.threads):
         check_writable(_outputs(job), [*job.sources, job.labels, job.schema], overwrite=job.overwrite or job.repair)
@@ -364,7 +365,7 @@ def _ingest_files(job: IngestJob, memory_limit: int, report: Report, executor: E
             options = replace(options, offsets=offsets.to_json())
         source = source_for(job, options, executor, parts)
         if job.repair:
-            return _fill_stores(job, report, open_for_repair(job.sources), source, options.rejects)
+            return _fill_stores(job, report, open_for_repair(files_read(job.sources)), source, options.rejects)
         opener = open_resumable_builds(
             job.targets(), settings_of(job), default_settings(), overwrite=job.overwrite, **form
         )
@@ -380,7 +381,7 @@ def _fill_stores(  # noqa: PLR0917
 
     Raises the errors of reading, DataError E-EMPTY, E-LABEL, E-ROWS, E-SPLIT, StorageError, InterruptedRun.
     """
-    coder, total = label_coder(job.positive, job.label_threshold, job.task), sum(map(size_of, job.sources))
+    coder, total = label_coder(job.positive, job.label_threshold, job.task), _bytes_of(job.sources)
     if isinstance(coder, ClassCoder):
         coder.classes, coder.counts = list(classes), [0] * len(classes)
     stopwatch = Stopwatch()
@@ -426,6 +427,12 @@ def _fill_stores(  # noqa: PLR0917
         target=coder.facts() if isinstance(coder, NumberCoder) else None,
         notices=tuple(notices),
     )
+
+
+def _bytes_of(sources: Sequence[Path]) -> int:
+    """Return the bytes of all files of the sources."""
+    table = table_of(sources)
+    return sum(map(size_of, sources)) if table is None else table.bytes
 
 
 def _progress(stores: Stores, source: Source, total: int, stopwatch: Stopwatch) -> JsonObject:
@@ -521,6 +528,8 @@ def settings_of(job: IngestJob) -> JsonObject:
     """
     plain: JsonObject = json.loads(json.dumps(msgspec.to_builtins(job, enc_hook=str)))
     settings = {name: value for name, value in plain.items() if name not in SETTINGS_WITHOUT_CONTENT}
+    if (table := table_of(job.sources)) is not None:
+        return settings | {"sources": [table.facts()]}
     settings["sources"] = [
         [name_in_table(path), status.st_size, status.st_mtime_ns]
         for path in job.sources
@@ -554,6 +563,8 @@ def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: LabelCo
     }
     if "schema" in encoding:
         facts["indicators"] = schema_from(encoding["schema"]).indicators
+    if (table := table_of(job.sources)) is not None:
+        facts["table"] = table.facts()
     if isinstance(job, CacheIngestJob):
         facts[CACHE] = job.contents
     if source.id_column is not None:

@@ -15,6 +15,10 @@ Formats:
     csv_faults        describe the fault of a bad line, or leave bad lines out
     json_lines        JSON lines
     parquet           Parquet
+    lakes             tables of data lakes: recognize them, and the versions of them that are read
+    delta             the files of a Delta table
+    lake_source       the rows of the files of such a table
+    partitions        columns in the names of folders
     arrow_ipc         Arrow IPC: files (Feather) and streams
     svmlight          svmlight (libsvm) text
     npy               npy, npz and IDX
@@ -48,12 +52,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from streamsvm.errors import DataError, StreamSVMError, UsageError
 from streamsvm.registry import Registry
-from streamsvm.store.sources.options import TABLES, SourceOptions, options_from
+from streamsvm.store.sources.options import LAKES, TABLES, SourceOptions, options_from
 from streamsvm.store.sources.schema import NO_TABLE, TableWidth, width_bytes
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, Source, SourceFile
+
+if TYPE_CHECKING:
+    from streamsvm.store.sources.files import InputFiles
 
 __all__ = ["SOURCES", "Source", "SourceFile", "SourceOptions", "open_source", "options_from", "table_width"]
 
@@ -65,6 +73,7 @@ SOURCES = Registry(
         "parquet": "streamsvm.store.sources.parquet:ParquetSource",
         "arrow": "streamsvm.store.sources.arrow_ipc:ArrowSource",
         "jsonl": "streamsvm.store.sources.json_lines:JSONLinesSource",
+        "delta": "streamsvm.store.sources.lake_source:DeltaSource",
         "npy": "streamsvm.store.sources.npy:NpySource",
         "npz": "streamsvm.store.sources.npy:NpySource",
         "idx": "streamsvm.store.sources.npy:NpySource",
@@ -86,9 +95,13 @@ def open_source(paths: Sequence[Path | str], options: SourceOptions | None = Non
     options = options or SourceOptions()
     if not paths:
         raise UsageError("no source was given", hint="name at least one file")
-    named = expand(paths)
+    named = expand(paths, options.table_version)
     files = with_rows(named, options.format)
     name = detect(files) if options.format == "auto" else options.format
+    is_other = name in LAKES if files.table is None else name != files.table.format
+    if is_other and options.encoding is None:
+        found = "no table of a data lake" if files.table is None else f"a {files.table.kind} table"
+        raise UsageError(f"--format {name}: {paths[0]} is {found}", hint="leave out --format")
     if options.encoding is not None:
         name = _matching_format(files, name, is_table="schema" in options.encoding)
     refuse_remote_format(files, name)
@@ -113,15 +126,18 @@ def form_of(paths: Sequence[Path | str], form: str = "auto") -> str:
     return detect(with_rows(expand(paths), form)) if form == "auto" else form
 
 
-def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWidth:
+def table_width(paths: Sequence[Path], options: SourceOptions) -> TableWidth:
     """Return the number of columns of a table and the memory that reading it takes, from the heads of its first and of
     its largest file; ``NO_TABLE`` for files that are not tables or cannot be read (opening them raises the error).
     """
     import pyarrow as pa
 
+    from streamsvm.store.sources.files import files_read, table_of
     from streamsvm.store.sources.remote_files import file_size, is_file_or_object
 
-    files = [path for path in map(Path, paths) if is_file_or_object(path)]
+    if table_of(paths) is not None:
+        options = replace(options, format="parquet")
+    files = [path for path in files_read(paths) if is_file_or_object(path)]
     if not files:
         return NO_TABLE
     samples = {files[0], max(files, key=file_size)}
@@ -133,11 +149,11 @@ def table_width(paths: Sequence[Path | str], options: SourceOptions) -> TableWid
 
 def _table_width(path: Path, options: SourceOptions) -> TableWidth:
     """Return the width of one file; only the parser of its format is imported."""
-    from streamsvm.store.sources.files import detect, table_form
+    from streamsvm.store.sources.files import InputFiles, detect, table_form
 
     form = options.format
     if form == "auto":
-        form = detect((path,))
+        form = detect(InputFiles([path]))
     elif options.encoding is not None and "schema" in options.encoding:
         form = table_form(path)
     if form == "parquet":
@@ -162,14 +178,17 @@ def _table_width(path: Path, options: SourceOptions) -> TableWidth:
     return TableWidth(str(path), len(names), width_bytes(names))
 
 
-def _matching_format(files: Sequence[Path], expected: str, *, is_table: bool) -> str:
+def _matching_format(files: InputFiles, expected: str, *, is_table: bool) -> str:
     """Return the format of files that are read like those of a model, whose format was ``expected``.
 
     If these were tables (``is_table``), any format of tables matches. Raises DataError E-FORMAT for other formats.
     """
     from streamsvm.store.sources.files import binary_format, table_form
 
-    formats = [table_form(path) if is_table else binary_format(path) or expected for path in files]
+    if files.table is not None:
+        formats = [files.table.format]
+    else:
+        formats = [table_form(path) if is_table else binary_format(path) or expected for path in files]
     if is_table and formats[0] in TABLES:
         expected = formats[0]
     for path, name in zip(files, formats, strict=True):

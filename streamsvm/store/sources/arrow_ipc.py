@@ -22,8 +22,8 @@ import pyarrow as pa
 
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.input_files import open_regular
-from streamsvm.store.sources.cell_parsing import as_stored, storage_type
-from streamsvm.store.sources.data_frames import readable_type, slice_batch
+from streamsvm.store.sources.cell_parsing import as_readable, as_stored, readable_type, storage_type
+from streamsvm.store.sources.data_frames import slice_batch
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.parquet import ENCODING_BYTES
 from streamsvm.store.sources.schema import TableWidth, check_width, width_bytes
@@ -73,7 +73,7 @@ class ArrowSource(TableSource):
                     batch.validate(full=True)
                     first += batch.num_rows
                 for part in slice_batch(batch, rows):
-                    yield _as_readable(as_stored(part))
+                    yield as_readable(as_stored(part))
                     file.read = int(file.size * file.position / all_rows)
 
     def _contents_of(self, path: Path) -> Contents:
@@ -262,15 +262,6 @@ def _next_batch(reader: Any, number: int) -> pa.RecordBatch:
     """Return the record batch at position ``number`` of a file, or the next one of a stream."""
     is_file = isinstance(reader, pa.ipc.RecordBatchFileReader)
     return reader.get_batch(number) if is_file else reader.read_next_batch()
-
-
-def _as_readable(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Return the batch with string views, which the encoders do not read, replaced by large strings."""
-    kinds = [readable_type(field.type) for field in batch.schema]
-    if kinds == batch.schema.types:
-        return batch
-    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
 @contextmanager

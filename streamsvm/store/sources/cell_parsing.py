@@ -113,6 +113,24 @@ def as_stored(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
 
 
+def readable_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type in which a column is read: string views, which the encoders do not read, become large strings."""
+    if pa.types.is_string_view(kind):
+        return pa.large_string()
+    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
+        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
+    return kind
+
+
+def as_readable(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return the batch with string views, which the encoders do not read, replaced by large strings."""
+    kinds = [readable_type(field.type) for field in batch.schema]
+    if kinds == batch.schema.types:
+        return batch
+    columns = [column.cast(kind) for column, kind in zip(batch.columns, kinds, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
 def parse_numbers(values: Arrow, name: str) -> Arrow:
     """Return decimals, booleans and numbers written as text as float64. Raises BadCell."""
     if pa.types.is_dictionary(values.type):

@@ -28,7 +28,7 @@ from streamsvm.errors import DataError, StreamSVMError, quote
 from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, RowKind, kind_of, package_of
 from streamsvm.store.format.predictions import GrowingFile
 from streamsvm.store.sources.array_rows import KINDS
-from streamsvm.store.sources.cell_parsing import as_stored, storage_type
+from streamsvm.store.sources.cell_parsing import as_stored, readable_type, storage_type
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import Source, SourceFile
@@ -323,15 +323,6 @@ def _memory_reader(X: Any, places: list[int], schema: pa.Schema, rows: int) -> p
 def _with_nulls(values: pa.Array, count: int) -> pa.Array:
     """Return the values followed by ``count`` nulls."""
     return pa.concat_arrays([values, pa.nulls(count, values.type)]) if count else values
-
-
-def readable_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type in which a column is read: string views, which the encoders do not read, become large strings."""
-    if pa.types.is_string_view(kind):
-        return pa.large_string()
-    if pa.types.is_dictionary(kind) and pa.types.is_string_view(kind.value_type):
-        return pa.dictionary(kind.index_type, pa.large_string(), kind.ordered)
-    return kind
 
 
 def _values(name: str, values: Array) -> pa.Array:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import Self
 
 from streamsvm.errors import DataError, MissingError, UsageError, quote
-from streamsvm.input_files import find_url, is_folder, is_there, what_is
+from streamsvm.input_files import WEB, find_url, is_folder, is_there, what_is
+from streamsvm.objects import is_object
 from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding, source_name
-from streamsvm.store.sources.lakes import refuse_files_of_tables
+from streamsvm.store.sources.lakes import LakeTable, find_kind, open_table, refuse_files_of_tables
 from streamsvm.store.sources.partitions import columns_below, is_partition
 from streamsvm.store.sources.remote_files import file_size, is_file_or_object, list_url, open_ranges
 
@@ -68,36 +69,69 @@ WILDCARDS = frozenset("*?[")
 
 
 class InputFiles(tuple[Path, ...]):  # noqa: SLOT001 (a tuple subclass has no slots)
-    """The files that sources stand for, in order; directories that are Zarr arrays, and "-", are among them unchanged."""
+    """The files that sources stand for, in order; directories that are Zarr arrays or tables of data lakes, and "-", are among them
+    unchanged.
+    """
 
     partitions: tuple[str, ...]
-    """The columns in the names of folders below those that the user named."""
+    """The columns in names of folders below those that the user named."""
+    table: LakeTable | None
+    """The version of the table of a data lake that is the only source; None if there is none."""
 
-    def __new__(cls, paths: Iterable[Path], partitions: Iterable[str] = ()) -> Self:
+    def __new__(cls, paths: Iterable[Path], partitions: Iterable[str] = (), table: LakeTable | None = None) -> Self:
         """Make a tuple of paths."""
         files = super().__new__(cls, paths)
-        files.partitions = tuple(dict.fromkeys(partitions))
+        files.partitions, files.table = tuple(dict.fromkeys(partitions)), table
         return files
 
     def replace_paths(self, paths: Iterable[Path]) -> InputFiles:
         """Return other paths of the same sources."""
-        return InputFiles(paths, self.partitions)
+        return InputFiles(paths, self.partitions, self.table)
 
 
-def expand(paths: Sequence[Path | str]) -> InputFiles:
+def table_of(sources: Sequence[Path | str]) -> LakeTable | None:
+    """Return the version of the table of a data lake that the sources are, after ``expand``; None if they are files."""
+    return sources.table if isinstance(sources, InputFiles) else None
+
+
+def files_read(sources: Sequence[Path]) -> tuple[Path, ...]:
+    """Return the files of the sources, after ``expand``, those of a table of a data lake included."""
+    table = table_of(sources)
+    return tuple(sources) if table is None else tuple(file.path for file in table.files)
+
+
+def expand(paths: Sequence[Path | str], table_version: str | None = None) -> InputFiles:
     """Return the files that paths and patterns name; nothing is looked up again for paths that are ``InputFiles``.
 
-    Raises MissingError, UsageError, and DataError for data lakes.
+    ``table_version``: the version of a table of a data lake; None: the current one. Raises MissingError, UsageError, and DataError for files
+    in data lakes.
     """
     if isinstance(paths, InputFiles):
         return paths
     files, partitions = list[Path](), dict[str, None]()
     for path in map(Path, paths):
+        if (kind := _kind_of_table(path)) is not None:
+            if len(paths) > 1:
+                raise UsageError(
+                    f"{find_url(path) or path} is a {kind} table, and there are other sources",
+                    hint="name one table alone",
+                )
+            return InputFiles([path], (), open_table(kind, find_url(path) or str(path), table_version))
         root, found = _find_files(path)
         files += found
         partitions |= columns_below(root, found)
     refuse_files_of_tables(file for file in files if str(file) != STANDARD_INPUT)
     return InputFiles(files, partitions)
+
+
+def _kind_of_table(path: Path) -> str | None:
+    """Return the kind of the data lake of which a folder, or the URL of one, is a table; None for anything else."""
+    if str(path) == STANDARD_INPUT or WILDCARDS & set(str(path)):
+        return None
+    url = find_url(path)
+    if url is None:
+        return find_kind(str(path)) if is_folder(path) else None
+    return None if url.partition(":")[0] in WEB or is_object(url) else find_kind(url)
 
 
 def _find_files(path: Path) -> tuple[Path, list[Path]]:
@@ -182,11 +216,14 @@ def _match_pattern(pattern: str) -> list[Path]:
     matches = sorted(glob.glob(pattern, recursive=True))
     if not matches:
         raise MissingError(f"nothing is called {quote(pattern)}", hint="check the pattern and the directory")
-    return list(dict.fromkeys(expand(matches)))  # '**' matches a folder and also the files in it
+    found = (file for match in matches for file in _find_files(Path(match))[1])
+    return list(dict.fromkeys(found))  # '**' matches a folder and also the files in it
 
 
-def detect(paths: tuple[Path, ...]) -> str:
+def detect(paths: InputFiles) -> str:
     """Return the common format of files. Raises DataError E-FORMAT if their formats differ or are unknown."""
+    if paths.table is not None:
+        return paths.table.format
     formats = {path: _format_of(path) for path in paths}
     first = formats[paths[0]]
     for path, name in formats.items():

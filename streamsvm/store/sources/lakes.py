@@ -1,31 +1,107 @@
-"""Tables of data lakes, recognized by the folder of their log: Delta, Iceberg and Hudi, on a disk or in an object store.
+"""Tables of data lakes: Delta, Iceberg and Hudi, recognized by the folder of their log, on a disk or in an object store.
 
-The files of such a table also hold rows that were deleted or replaced, and only its log tells which. Files of a table are therefore never
-read without it.
+The files of such a table also hold rows that were deleted or replaced, and only its log tells which. The log is read by the library of the
+table (``delta``, ``iceberg``), which gives the files of one version with what has to be done to their rows (``LakeTable``); the rows are
+read by ``lake_source``. Files of a table are never read without its log, and what is not understood is refused by name.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamsvm.errors import DataError
+from streamsvm.aliases import JsonObject
+from streamsvm.errors import DataError, UsageError
 from streamsvm.input_files import WEB, find_url, split_url
 from streamsvm.objects import list_objects
+
+if TYPE_CHECKING:  # pyarrow is imported by formats of tables only
+    import pyarrow as pa
 
 DELTA, ICEBERG, HUDI = "Delta", "Iceberg", "Hudi"
 LOGS = {DELTA: "_delta_log", HUDI: ".hoodie"}
 """The folder of the log, by kind of table."""
 ICEBERG_METADATA = re.compile(r"v?\d.*\.metadata\.json")
 VERSION_HINT = "version-hint.text"
-EXPORTS = {
-    DELTA: "deltalake.DeltaTable({path!r}).to_pyarrow_dataset()",
-    ICEBERG: "pyiceberg.catalog.load_catalog(...).load_table(...).scan().to_arrow_batch_reader()",
-    HUDI: "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({path!r}).build().read_snapshot())",
-}
-"""The Python expression for the rows of the current snapshot of a table, by kind."""
+HUDI_ROWS = "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({path!r}).build().read_snapshot())"
+"""The Python expression for the rows of the current snapshot of a Hudi table."""
+
+
+class TableFile(NamedTuple):
+    """A Parquet file of a version of a table."""
+
+    path: Path
+    """The path, or the URL."""
+    size: int
+    """The bytes."""
+    columns: Mapping[str, str | int]
+    """By column of the table, its name in the file, or the id of its field."""
+    constants: Mapping[str, pa.Scalar]
+    """The columns that have one value for all rows of the file: those by which a table is partitioned."""
+    find_kept_rows: Callable[[int], Any] | None = None
+    """Returns which of the n rows of the file are not deleted, as an array of booleans; None if all are kept."""
+
+
+@dataclass(frozen=True)
+class LakeTable:
+    """One version of a table."""
+
+    kind: str
+    location: str
+    """The folder, or its URL."""
+    id: str
+    """The id that the table got when it was created."""
+    version: str
+    """The version of a Delta table, the snapshot of an Iceberg table."""
+    types: Mapping[str, pa.DataType | None]
+    """The type of each column; None for types such as structs that are not features, which are taken from the files."""
+    files: tuple[TableFile, ...]
+
+    @property
+    def format(self) -> str:
+        """The name of the format of the source."""
+        return self.kind.lower()
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
+    def facts(self) -> JsonObject:
+        """Return what identifies the rows of the table, as plain JSON."""
+        return {"kind": self.kind, "location": self.location, "id": self.id, "version": self.version}
+
+
+def open_table(kind: str, location: str, version: str | None) -> LakeTable:
+    """Return a version of the table in a folder, or at the URL of one: the stated one, or the current one.
+
+    ``version``: a number, or a time. Raises UsageError if the library of the table is not installed or there is no such version; DataError
+    E-FORMAT for a log that cannot be read, and for features of a table that are not read.
+    """
+    if kind == HUDI:
+        raise _refusal(kind, location, location)
+    if kind == DELTA:
+        from streamsvm.store.sources.delta import open_delta
+
+        return open_delta(location, version)
+    raise _refusal(kind, location, location)
+
+
+def missing_library(kind: str, location: str, library: str) -> UsageError:
+    """Return the error for a table whose library is not installed."""
+    return UsageError(
+        f"{location} is a{_n(kind)} {kind} table, and {library} is not installed", hint="pip install 'streamsvm[lake]'"
+    )
+
+
+def unreadable(kind: str, location: str, why: str, hint: str | None = None) -> DataError:
+    """Return the error for a table that cannot be read. ``why``: the rest of the sentence."""
+    hint = hint or "write the rows that you need to Parquet, with the program that wrote the table"
+    return DataError(f"{location} is a{_n(kind)} {kind} table {why}", code="E-FORMAT", hint=hint)
 
 
 def find_kind(folder: str) -> str | None:
@@ -48,7 +124,7 @@ def _names_in(folder: str) -> list[str] | None:
 
 
 def refuse_files_of_tables(paths: Iterable[Path]) -> None:
-    """Raise DataError E-FORMAT for the first file or folder that is, or lies in, a table of a data lake."""
+    """Raise DataError E-FORMAT for the first file or folder that lies in a table of a data lake."""
     folders: dict[str, Path] = {}
     for path in paths:
         folders.setdefault(_folder_of(path), path)
@@ -58,7 +134,7 @@ def refuse_files_of_tables(paths: Iterable[Path]) -> None:
             places.setdefault(place, path)
     for place, path in places.items():
         if (kind := find_kind(place)) is not None:
-            raise refusal(kind, place, path)
+            raise _refusal(kind, place, find_url(path) or str(path))
 
 
 def _folder_of(path: Path) -> str:
@@ -79,15 +155,18 @@ def _with_folders_above(folder: str) -> list[str]:
     return ["/".join([root, *names[:depth]]) for depth in range(len(names), -1, -1)]
 
 
-def refusal(kind: str, folder: str, path: Path) -> DataError:
-    """Return the error for a file or folder of a table."""
-    shown = find_url(path) or str(path)
-    subject = f"{shown} is" if folder in (shown, os.path.realpath(path)) else f"{shown} lies in"
-    hint = "write its current snapshot to Parquet"
-    if find_url(path) is None:
-        hint += f", or pass it on in Python: sv.ingest({EXPORTS[kind].format(path=folder)}, STORE, label=...)"
-    return DataError(
-        f"{subject} a{'n' if kind == ICEBERG else ''} {kind} table: its files also hold rows that were deleted or replaced",
-        code="E-FORMAT",
-        hint=hint,
-    )
+def _refusal(kind: str, table: str, name: str) -> DataError:
+    """Return the error for a Hudi table, or for a file or folder in a ``table`` that the user named by itself."""
+    is_table = table in (name, os.path.realpath(name))
+    hint = f"name the table: {table}"
+    if kind == HUDI:
+        hint = "write its current snapshot to Parquet"
+        if find_url(table) is None:
+            hint += f", or pass it on in Python: sv.ingest({HUDI_ROWS.format(path=table)}, STORE, label=...)"
+    where = f"{name} is" if is_table else f"{name} lies in"
+    message = f"{where} a{_n(kind)} {kind} table: its files also hold rows that were deleted or replaced"
+    return DataError(message, code="E-FORMAT", hint=hint)
+
+
+def _n(kind: str) -> str:
+    return "n" if kind == ICEBERG else ""

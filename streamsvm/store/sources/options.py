@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
-TABLES = ("csv", "parquet", "arrow", "jsonl")
+LAKES = ("delta",)
+TABLES = ("csv", "parquet", "arrow", "jsonl", *LAKES)
 """The formats of tables, whose columns have names and kinds; a model can be applied to rows in any of them."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
 
@@ -97,6 +98,14 @@ ALLOW_FILL = Option(
     "faults",
     formats=KEYED,
 )
+TABLE_VERSION = Option(
+    "Tables of data lakes: the version of a Delta table, or the time of whose rows are read, such as 2026-11-27T12:00 (UTC unless it has an "
+    "offset).",
+    "reading",
+    metavar="VERSION|TIME",
+    default="the current version",
+    formats=LAKES,
+)
 MISSING = Option(
     "Missing values: refuse them (error), or replace them by the mean of the column, by zero, or by zero with an additional "
     "column that marks them (indicator).",
@@ -122,13 +131,13 @@ ON_BAD_LINE = Option(
     "output.",
     "faults",
     choices=("error", "skip"),
-    formats=(*TEXT, "parquet", "arrow"),
+    formats=(*TEXT, "parquet", "arrow", *LAKES),
 )
 MAX_BAD = Option(
     "Maximum fraction of lines that may be skipped: 1% or 0.01.",
     "faults",
     metavar="SHARE",
-    formats=(*TEXT, "parquet", "arrow"),
+    formats=(*TEXT, "parquet", "arrow", *LAKES),
 )
 ON_DUPLICATE = Option(
     "Svmlight: an index that occurs several times in a row: refuse it (error), add the values (sum), or use the first or the last.",
@@ -283,6 +292,7 @@ class ReadOptions(TextEndOptions):
     features_key: Annotated[str, FEATURES_KEY] = "X"
     labels_key: Annotated[str, LABELS_KEY] = "y"
     allow_fill: Annotated[bool, ALLOW_FILL] = False
+    table_version: Annotated[str | None, TABLE_VERSION] = None
     missing: Annotated[str, MISSING] = "error"
     missing_words: Annotated[tuple[str, ...], MISSING_WORDS] = ()
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"
@@ -324,6 +334,7 @@ class NewRowOptions(TextEndOptions):
     features_key: Annotated[str | None, _as_recorded(FEATURES_KEY)] = None
     labels_key: Annotated[str | None, _as_recorded(LABELS_KEY)] = None
     allow_fill: Annotated[bool, ALLOW_FILL] = False
+    table_version: Annotated[str | None, TABLE_VERSION] = None
     missing_words: Annotated[tuple[str, ...] | None, _as_recorded(MISSING_WORDS)] = None
     missing_label: Annotated[str, MISSING_LABEL] = "error"
     on_bad_line: Annotated[str, ON_BAD_LINE] = "error"

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 from streamsvm.errors import BudgetError, DataError, StorageError, quote
 from streamsvm.input_files import find_url
 from streamsvm.store.sources.byte_stream import source_name
-from streamsvm.store.sources.cell_parsing import as_stored, storage_type
+from streamsvm.store.sources.cell_parsing import as_readable, as_stored, readable_type, storage_type
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.remote_files import file_size, open_ranges, open_stream
 from streamsvm.store.sources.schema import TableWidth, check_width, shell_word, width_bytes
@@ -91,7 +91,7 @@ class ParquetSource(TableSource):
         if self._largest is None or needed > self._largest[1] + self._largest[2].bytes_to_read(groups.columns):
             self._largest = path, nbytes, groups
         with _explain_errors(path):
-            return {field.name: storage_type(field.type) for field in metadata.schema.to_arrow_schema()}
+            return {field.name: readable_type(storage_type(field.type)) for field in metadata.schema.to_arrow_schema()}
 
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
         assert self._largest is not None
@@ -110,7 +110,7 @@ class ParquetSource(TableSource):
         metadata = self._metadata(path)
         with _explain_errors(path), _open_file(path, metadata) as opened:
             for batch in read(opened, rows, columns, buffer_of(path)):
-                yield as_stored(batch)
+                yield as_readable(as_stored(batch))
                 file.read = int(file.size * file.position / metadata.num_rows)
 
     def _metadata(self, path: Path) -> Any:

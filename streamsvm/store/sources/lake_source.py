@@ -1,0 +1,114 @@
+"""Tables of data lakes as a source: their Parquet files are read as any, in bounded memory, and their rows become those of the table.
+
+Of each batch, deleted rows are left out; columns are renamed, and cast to the type that they have now; columns that the file does not have are
+missing values, or the value that the log of the table tells for the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from streamsvm.errors import DataError, MissingError, quote
+from streamsvm.input_files import find_url
+from streamsvm.store.sources.cell_parsing import Arrow, is_text, storage_type
+from streamsvm.store.sources.files import InputFiles
+from streamsvm.store.sources.lakes import LakeTable, TableFile
+from streamsvm.store.sources.options import SourceOptions
+from streamsvm.store.sources.parquet import ParquetSource
+from streamsvm.store.sources.partitions import repeat_value
+from streamsvm.store.sources.source import SourceFile
+
+ID_KEY = b"PARQUET:field_id"
+
+
+class LakeSource(ParquetSource):
+    """One version of a table of a data lake."""
+
+    reads_partitions = False
+
+    def __init__(self, paths: InputFiles, options: SourceOptions) -> None:
+        assert paths.table is not None
+        self._table: LakeTable = paths.table
+        self._files: dict[Path, TableFile] = {file.path: file for file in self._table.files}
+        self._names: dict[Path, dict[str, str]] = {}
+        if not self._files:
+            raise DataError(f"{self._table.location} holds no rows", code="E-EMPTY", hint="check its version")
+        super().__init__(tuple(self._files), options)
+
+    def _types(self, path: Path) -> dict[str, pa.DataType]:
+        if find_url(path) is None and not path.is_file():
+            hint = "restore it, or read a version whose files were not removed: --table-version"
+            raise MissingError(f"{path}, a file of the {self._table.kind} table, does not exist", hint=hint)
+        in_file, names = super()._types(path), self._names_in(path)
+        return {
+            name: storage_type(in_file.get(names.get(name, ""), pa.null()) if kind is None else kind)
+            for name, kind in self._table.types.items()
+        }
+
+    def _names_in(self, path: Path) -> dict[str, str]:
+        """Return the name in a file of each column of the table that it has."""
+        if path not in self._names:
+            schema = self._metadata(path).schema.to_arrow_schema()
+            ids: dict[str | int, str] = {
+                int(field.metadata[ID_KEY]): field.name for field in schema if ID_KEY in (field.metadata or {})
+            }
+            columns = self._files[path].columns
+            if not ids and any(isinstance(place, int) for place in columns.values()):
+                message = f"{find_url(path) or path} has no ids of its columns, by which the {self._table.kind} table finds them"
+                raise DataError(message, code="E-FORMAT", hint="write the file again with the program of the table")
+            places = {field.name: field.name for field in schema} | ids
+            self._names[path] = {name: places[place] for name, place in columns.items() if place in places}
+        return self._names[path]
+
+    def _check_files(self, types: Mapping[str, pa.DataType]) -> None:
+        self._check_memory(types)
+
+    def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
+        table_file, names, metadata = self._files[path], self._names_in(path), self._metadata(path)
+        in_file = [names[name] for name in columns if name in names]
+        if not in_file:  # any column tells the number of rows
+            in_file = metadata.schema.to_arrow_schema().names[:1]
+        kept = None if table_file.find_kept_rows is None else table_file.find_kept_rows(metadata.num_rows)
+        first = 0
+        for batch in super()._read(path, rows, in_file, file):
+            count = batch.num_rows
+            live = batch if kept is None else batch.filter(kept.slice(first, count))
+            first += count
+            if live.num_rows:
+                values = [self._column(live, name, table_file, names) for name in columns]
+                yield pa.RecordBatch.from_arrays(values, names=columns)
+        file.read = file.size
+
+    def _column(self, batch: pa.RecordBatch, name: str, file: TableFile, names: Mapping[str, str]) -> Arrow:
+        """Return a column of the table, of the rows of a batch of the file."""
+        kind = self._table.types[name]
+        if name in names:
+            values = batch.column(names[name])
+            return values if kind is None else self._cast(values, storage_type(kind), name, file.path)
+        value = file.constants.get(name)
+        if value is None:
+            return pa.nulls(batch.num_rows, kind or pa.null())
+        return repeat_value(value if kind is None else value.cast(kind), batch.num_rows)
+
+    def _cast(self, values: Arrow, kind: pa.DataType, name: str, path: Path) -> Arrow:
+        """Return values of a file in the type that the column has in the table."""
+        if values.type == kind or (is_text(values.type) and is_text(kind)):
+            return values
+        if pa.types.is_dictionary(values.type):
+            values = values.cast(values.type.value_type)
+        try:
+            return pc.cast(values, options=pc.CastOptions(kind, allow_time_truncate=True))
+        except pa.ArrowException as error:
+            where = f"column {quote(name)} of {find_url(path) or path}"
+            message = f"{where} holds {values.type}, which does not fit {kind}, its type in the table"
+            raise DataError(message, code="E-DTYPE", hint="rewrite the file with the type of the table") from error
+
+
+class DeltaSource(LakeSource):
+    """A version of a Delta table."""
+
+    format_name = "delta"
