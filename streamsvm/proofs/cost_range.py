@@ -19,6 +19,11 @@ and the gradient -w, so that x.w*_k lies in x.w + (k - 1) times that interval, g
 range in the hull of what the two ends give. Where no level is enough, the ball with the diameter from w to w - u_k remains: its center is
 linear and its radius convex in k, so that the hull of both ends contains it, too.
 
+**A second look.** What is known now bounds the decision values of the training rows at the optima of the range, L_j <= x_j.w*_k <= U_j. The secants in H are those from
+m_j to the margins there. So one pass adds up H_lo and H_hi for secants towards margins between z_j L_j and z_j U_j: a much shorter stretch than
+|m' - m_j| <= e_j, and m_j need not lie in it. The equation of w*_k holds with these bounds without any condition, because no path from w to w*_k has to be followed. Two
+fits on both sides of the range give a stretch each, and the rows are in their intersection.
+
 References: the lemma and its use are ours; balls for ranges of C: Shibagaki, Suzuki, Karasuyama and Takeuchi, NIPS 2015.
 """
 
@@ -32,13 +37,19 @@ import numpy as np
 
 from streamsvm.compute.passes.enclosure import UNIT
 from streamsvm.proofs.enclosure import (
+    TILE,
     Enclosure,
     EvaluatedPoint,
+    MarginRows,
     Metric,
+    PassSums,
     PointWithHessian,
     ball_of_gradient,
     enclose_between,
+    hessian,
     invert,
+    secants_towards,
+    weighted_gram,
 )
 from streamsvm.proofs.row_changes import ADD_MATRICES, LevelSizes, StepLevels
 from streamsvm.rows import Float64
@@ -62,6 +73,8 @@ class CostLevel(NamedTuple):
     high: Float64
     """(p, p) H_hi."""
     reach: float
+    size: float = 0.0
+    """A lower bound of |w|_{H_lo^-1}, by which a level that is not enough is passed over."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,30 +87,39 @@ class CostFit:
     @classmethod
     def of(cls, state: StepLevels) -> CostFit:
         """Return what is kept of the levels of a fit, after their last pass."""
+        w = state.first.point.weights
         levels = zip(state.lows, state.highs, state.reaches, strict=True) if state.first.metric is not None else ()
         kept = [
-            CostLevel(low.matrix, high.matrix, reach)
+            CostLevel(low.matrix, high.matrix, reach, float(low.norms_below(w[None, :])[0]))
             for low, high, reach in levels
             if low is not None and high is not None and np.isfinite(reach)
         ]
         return cls(state.first.point, tuple(kept))
 
-    def enclose(self, least: float, largest: float) -> CostRange:
-        """Return what encloses the optima of all C between ``least`` and ``largest``, in units of the C of the fit; 1 is at most an end of it."""
+    def enclose(self, least: float, largest: float, closer: CostLevel | None = None) -> CostRange:
+        """Return what encloses the optima of all C between ``least`` and ``largest``, in units of the C of the fit; 1 is at most an end of it.
+
+        ``closer``: the bounds of a second look at a range that contains this one.
+        """
         point, ends = self.point, (least, largest)
         balls = [ball_of_gradient(_scale(point, k, float(np.sqrt(largest)) * point.margins)) for k in ends]
         balls = [one._replace(slack=one.slack * (1.0 + 1e-12)) for one in balls]
         p = len(point.weights)
         zero = np.zeros(p)
         towards = EvaluatedPoint(zero, -point.weights, zero, 0.0)
-        for level in self.levels:
+        far = max(abs(1.0 - k) for k in ends) * (1.0 + 4 * UNIT) + 4 * UNIT
+        for level in self.levels if closer is None else (closer, *self.levels):
+            room = level.reach * float(np.sqrt(min(1.0, least))) * (1.0 - 1e-9)
+            if far * level.size >= room * float(
+                np.sqrt(max(1.0, least))
+            ):  # |w|_{H1^-1} is no less than size / sqrt(k1)
+                continue
             low = invert(_with_factor(level.low, least, -1.0))
             if low is None:
                 continue
             rest = largest * (low.norm(point.gradient) + low.norm_of_error(point.errors))
             rest = (rest + float(np.sqrt(largest)) * point.margins) * (1.0 + 1e-9) + 1e-300
-            far = max(abs(1.0 - k) for k in ends) * (1.0 + 4 * UNIT) + 4 * UNIT
-            if far * low.norm(point.weights) + rest >= level.reach * float(np.sqrt(min(1.0, least))) * (1.0 - 1e-9):
+            if far * low.norm(point.weights) + rest >= room:
                 continue
             slope = enclose_between(towards, low, invert(_with_factor(level.high, largest, 1.0)))
             return CostRange(point.weights, ends, balls, slope, low, rest)
@@ -130,6 +152,34 @@ class CostRange:
         )
         pad += 8 * UNIT * np.abs(moves).max(axis=0)
         return np.maximum(low, middle + moves.min(axis=0) - pad), np.minimum(high, middle + moves.max(axis=0) + pad)
+
+
+def intersect(both: tuple[CostRange, CostRange], X: Float64) -> tuple[Float64, Float64]:
+    """Return the bounds of decision values (n,) of rows that the enclosures of two fits give."""
+    (low, high), (other_low, other_high) = (one.interval(X) for one in both)
+    return np.maximum(low, other_low), np.minimum(high, other_high)
+
+
+def start_second_look(components: int) -> PassSums:
+    """Return empty sums: H_lo - I and H_hi - I."""
+    return PassSums([np.zeros((components, components)) for _ in range(2)])
+
+
+def add_to_second_look(
+    sums: PassSums, rows: MarginRows, signs: Float64, loss: Loss, both: tuple[CostRange, CostRange]
+) -> None:
+    """Add rows of two classes with signs z_j (n,). ``both``: what two fits say of the range."""
+    sums.tiles += 1 + -(-len(rows.m) // TILE)
+    low, high = intersect(both, rows.X)
+    least, largest = secants_towards(loss, rows.m, np.where(signs > 0, low, -high), np.where(signs > 0, high, -low))
+    sums.values[0] += weighted_gram(rows.X, rows.C * least)
+    sums.values[1] += weighted_gram(rows.X, rows.C * largest)
+
+
+def close_second_look(sums: PassSums) -> CostLevel:
+    """Return the bounds, which hold at every optimum of the range."""
+    low, high = (hessian(one, sums.tiles, sign) for one, sign in zip(sums.values, (-1.0, 1.0), strict=True))
+    return CostLevel(low, high, np.inf)
 
 
 def _scale(point: EvaluatedPoint, k: float, margins: float) -> EvaluatedPoint:

@@ -70,6 +70,8 @@ TILE_SUMS = 64
 """Roundings, at most, of the entries of rows, of their factors and of products in a sum of tiles, beside one a row and tile."""
 MOST_COMPONENTS = 1101
 """With more components no matrix is formed, and the enclosure is a ball."""
+SMALL_TRIANGLE = 64
+"""Rows of a triangle, at most, that is inverted as a whole."""
 LARGE = 0.1
 """The error h of an inverse from which on it counts as not found."""
 INTERVAL_ROUNDING = 1e-13
@@ -138,9 +140,20 @@ def has_enclosure(loss: Loss) -> bool:
 
 def secants(loss: Loss, m: Float64, reach: Float64) -> tuple[Float64, Float64]:
     """Return bounds (n,) of the secants of s from margins m (n,) within ``reach`` (n,)."""
+    reach = np.maximum(reach, 1e-300)
+    return _bound_secants(loss, m, -reach, reach)
+
+
+def secants_towards(loss: Loss, m: Float64, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+    """Return bounds (n,) of the secants of s from margins m (n,) to all margins between low and high (n,)."""
+    pad = 4 * UNIT * (np.abs(m) + np.maximum(np.abs(low), np.abs(high))) + 1e-300
+    return _bound_secants(loss, m, low - m - pad, high - m + pad)
+
+
+def _bound_secants(loss: Loss, m: Float64, down: Float64, up: Float64) -> tuple[Float64, Float64]:
     low, high = np.empty(len(m)), np.empty(len(m))
     corners = np.array(loss.corners(), np.float64)  # type: ignore[attr-defined]
-    secants_pass(np.ascontiguousarray(m), np.maximum(reach, 1e-300), loss, corners, low, high)
+    secants_pass(np.ascontiguousarray(m), down, up, loss, corners, low, high)
     return low, high
 
 
@@ -184,18 +197,30 @@ class Metric(NamedTuple):
 
 def invert(H: Float64) -> Metric | None:
     """Return W and its error for a symmetric matrix (p, p); None if it is not positive definite to rounding."""
-    from scipy.linalg import solve_triangular
-
     p = len(H)
     try:
         lower = np.asarray(np.linalg.cholesky(H), np.float64)
-        W = solve_triangular(lower, np.eye(p), lower=True, check_finite=False)
+        W = invert_triangle(lower)
     except (np.linalg.LinAlgError, ValueError):
         return None
     with np.errstate(all="ignore"):
         size = np.abs(W) @ np.abs(H) @ np.abs(W.T)
         error = float(np.linalg.norm(np.eye(p) - W @ H @ W.T) + 8 * p * UNIT * np.linalg.norm(size)) * 1.01
     return Metric(W, lower, error, lengths_of(W.T) * (1.0 + 1e-12), H) if error < LARGE else None
+
+
+def invert_triangle(L: Float64) -> Float64:
+    """Return the inverse of a lower triangle (p, p), by halves. Raises LinAlgError.
+
+    It keeps to numpy, whose BLAS has one thread in a job; that of scipy is loaded later, and a second thread of it costs more than a small matrix.
+    """
+    p = len(L)
+    if p <= SMALL_TRIANGLE:
+        return np.tril(np.linalg.inv(L))
+    cut, W = p // 2, np.zeros((p, p))
+    W[:cut, :cut], W[cut:, cut:] = invert_triangle(L[:cut, :cut]), invert_triangle(L[cut:, cut:])
+    W[cut:, :cut] = -W[cut:, cut:] @ (L[cut:, :cut] @ W[:cut, :cut])
+    return W
 
 
 def weighted_gram(X: Float64, c: Float64) -> Float64:

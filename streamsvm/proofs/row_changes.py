@@ -229,7 +229,8 @@ class StepLevels:
             return largest
         errors, C = rows.errors[chosen], rows.C[chosen]
         low, _ = secants(self.loss, rows.m[chosen], 0.999 * steps + errors)
-        moved = 4.0 * errors / np.maximum(steps, 1e-300) / self.loss.curvature(1.0)
+        sizes = np.abs(rows.m[chosen]) + steps + 1.0
+        moved = (4.0 * errors + 64.0 * UNIT * sizes) / np.maximum(steps, 1e-300) / self.loss.curvature(1.0)
         return np.minimum(largest, C * (low * (1.0 + 1e-9) + moved))
 
     def _ball_bounds(

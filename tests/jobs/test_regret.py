@@ -15,6 +15,7 @@ import streamsvm as sv
 from streamsvm.cli.main import cli
 from streamsvm.errors import UsageError
 from streamsvm.jobs.tune import regret as module
+from streamsvm.proofs import cost_range
 from tools.fuzz import enclosures as audits
 
 
@@ -53,17 +54,29 @@ def test_audited_ranges_of_costs_refute_nothing() -> None:
     counts: Any = collections.Counter()
     assert [line for seed in range(6) for line in audits.audit_costs(seed, counts)] == []
     assert counts["ranges of C: built"] > 20
+    assert counts["ranges of C, second look: built"] > 10
 
 
-def test_range_without_the_move_of_the_weights_is_found_by_the_audit(monkeypatch: pytest.MonkeyPatch) -> None:
-    from streamsvm.proofs import cost_range
+@pytest.mark.parametrize("fault", audits.COST_FAULTS)
+def test_planted_fault_in_ranges_of_costs_is_found_by_the_audit(fault: str) -> None:
+    with audits.planted(audits.COST_FAULTS[fault], cost_range):
+        assert any(audits.audit_wide_ranges(seed, collections.Counter()) for seed in range(10))
 
-    def narrow(point: Any, low: Any, high: Any) -> Any:
-        return enclose(point, low, high)._replace(radius=0.0)
 
-    enclose = cost_range.enclose_between
-    monkeypatch.setattr(cost_range, "enclose_between", narrow)
-    assert any(audits.audit_costs(seed, collections.Counter()) for seed in range(20))
+def test_open_cells_are_looked_at_again_and_halved_before_a_fit_is_put_between() -> None:
+    pair = (1.0, 16.0)
+    cells = {pair: [module.Cell(1.0, 4.0, pair, 0.1, 0.3), module.Cell(4.0, 16.0, pair, 0.25, 0.3)]}
+    new, (again,) = module.choose_next(cells, best=0.2, target=0.2, room=9)
+    assert (new, again.C_from) == ([], 1.0)
+    cells[pair].append(again._replace(closer=[], low=0.12))
+    new, halves = module.choose_next(cells, best=0.2, target=0.2, room=9)
+    assert (new, [(half.C_from, half.C_to) for half in halves]) == ([], [(1.0, 2.0), (2.0, 4.0)])
+    cells[pair] += [half._replace(low=0.121) for half in halves]
+    assert module.choose_next(cells, best=0.2, target=0.2, room=9) == ([2.0], [])
+    cells[pair][-1] = cells[pair][-1]._replace(high=0.19)  # every C of it is better than the best one
+    (better,), _ = module.choose_next(cells, best=0.2, target=0.2, room=9)
+    assert better == pytest.approx(8**0.5)
+    assert module.choose_next(cells, best=0.2, target=0.2, room=0) == ([], [])
 
 
 def test_proof_is_in_the_answer_the_table_and_the_page(tmp_path: Path) -> None:

@@ -6,12 +6,12 @@ the package: the weights and the gradient are long doubles, and as P is strongly
 all that the audit allows for. Enclosures are built at iterates from w = 0 to the optimum, by some rows, by all rows, and from
 the gradient alone, and compared with that optimum for the rows of the problem, fresh rows, and unit vectors (coefficients). Some rows are left out, one after
 the other, and the optimum without each is compared with what was said of it. Some rows are removed together, others are added, and some of these
-removed again; the optimum after each of these changes is compared. So are the optima for other C.
+removed again; the optimum after each of these changes is compared. So are the optima for other C, with and without a second look.
 
 An interval that does not contain what it should, and a label called proved that is not the optimum's, is a finding; exit code 1 if there is one.
---faults plants seven faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
+--faults plants nine faults in the package, one after the other, and fails unless each is found: the gradient left out of the radius, the
 bounds of secants exchanged, the check of the steps left out, derivatives in the place of secants, rounding of margins and sums left out, removed
-rows left in the matrices, no allowance for the share of the Hessian that goes with removed rows.
+rows left in the matrices, no allowance for the share of the Hessian that goes with removed rows, one end of a range for all of it, no radius in a range.
 """
 
 from __future__ import annotations
@@ -334,15 +334,21 @@ def audit_most_rows_removed(seed: int, counts: Any) -> list[str]:
     With one or two columns, no inequality of the proof is far from an equality, so that a wrong share T shows.
     """
     r = np.random.default_rng(seed)
+    whole = draw_narrow(r)
+    n = len(whole.y)
+    order, left = r.permutation(n), 1 + int(n * r.choice([0.02, 0.05, 0.1, 0.3]))
+    name, changes = f"seed {seed}, most rows removed,", [(order[left:], False, order[:left])]
+    return compare_changes(name, whole, order, changes, counts)
+
+
+def draw_narrow(r: Any) -> Drawn:
+    """A problem of two classes with one or two columns."""
     n, d = int(r.integers(40, 200)), int(r.integers(1, 3))
     X, loss = r.standard_normal((n, d)), str(r.choice(SMOOTH[:3]))
     y = np.where(X[:, 0] + r.choice([0.3, 2.0]) * r.standard_normal(n) > 0, 1.0, -1.0)
     C, mu = np.full(n, float(np.exp(r.uniform(-3, 3)))), float(np.exp(r.uniform(-3, 0)))
     numbers = {"squared_hinge": (1.0,), "huber": (mu, 1.0), "logistic": (1.0,)}[loss]
-    whole = Drawn(X, y, C, loss, numbers, r.standard_normal((20, d)))
-    order, left = r.permutation(n), 1 + int(n * r.choice([0.02, 0.05, 0.1, 0.3]))
-    name, changes = f"seed {seed}, most rows removed,", [(order[left:], False, order[:left])]
-    return compare_changes(name, whole, order, changes, counts)
+    return Drawn(X, y, C, loss, numbers, r.standard_normal((20, d)))
 
 
 def compare_changes(
@@ -382,10 +388,23 @@ def compare_changes(
 
 def audit_costs(seed: int, counts: Any) -> list[str]:
     """Findings of one problem whose optima for other C are enclosed."""
-    one, found, r = draw(seed), [], np.random.default_rng(seed)
+    r = np.random.default_rng(seed)
     cuts = np.exp(np.cumsum(r.uniform(0, r.choice([0.05, 0.5]), 2))).tolist()
     ranges = ((1.0, cuts[0]), (cuts[0], cuts[1]), (1.0 / cuts[1], 1.0))
     inside = [float(r.choice([least, largest, np.sqrt(least * largest)])) for least, largest in ranges]
+    return compare_costs(f"seed {seed}", draw(seed), ranges, inside, counts)
+
+
+def audit_wide_ranges(seed: int, counts: Any) -> list[str]:
+    """Findings of one problem with one or two columns, whose optima at the ends of wide ranges of C are enclosed: no inequality is far from an equality there."""
+    r = np.random.default_rng(seed)
+    one, far = draw_narrow(r), float(np.exp(r.uniform(0.1, 2.0)))
+    return compare_costs(f"seed {seed}, wide range,", one, ((1.0, far), (1.0 / far, 1.0)), (far, 1.0 / far), counts)
+
+
+def compare_costs(name: str, one: Drawn, ranges: Any, inside: Sequence[float], counts: Any) -> list[str]:
+    """Findings of one problem. ``ranges``: of factors of C; ``inside``: in each of them, a factor whose optimum is compared."""
+    found, r = [], np.random.default_rng(len(one.y))
     with np.errstate(all="ignore"):
         iterates, best, _ = solve(one)
         optima = [solve(one._replace(C=one.C * k))[1:] for k in inside]
@@ -393,28 +412,47 @@ def audit_costs(seed: int, counts: Any) -> list[str]:
     for number, w in enumerate(
         [iterates[-1], best.astype(np.float64), best.astype(np.float64) * (1 + r.normal(0, 1e-4))]
     ):
-        state, _ = add_up_levels(one, w, cost_range.start_levels)
+        state, rows = add_up_levels(one, w, cost_range.start_levels)
         fit = cost_range.CostFit.of(state)
         for ends, k, (optimum, off) in zip(ranges, inside, optima, strict=True):
-            box, true = fit.enclose(*ends), Z.astype(L) @ optimum
-            low, high = box.interval(Z)
+            boxes, true = {"": fit.enclose(ends[0], ends[1])}, Z.astype(L) @ optimum
+            if not one.numeric:
+                boxes[", second look"] = fit.enclose(ends[0], ends[1], look_again(one, rows, boxes[""]))
             size = np.abs(optimum.astype(float))  # the factor k of C is rounded here, and exact in the package
             allowed = (off + 1e-15 * float(np.linalg.norm(size))) * np.sqrt(np.square(Z).sum(1)) + 1e-18 * np.abs(
                 Z
             ) @ size
-            bad = (true < low.astype(L) - allowed) | (true > high.astype(L) + allowed) | ~(low <= high)
-            counts["ranges of C: statements"] += len(Z)
-            counts["ranges of C: built"] += box.slope is not None
-            if bad.any():
-                j = int(np.flatnonzero(bad)[0])
-                by = float(max(low[j] - true[j], true[j] - high[j]))
-                found.append(
-                    f"seed {seed} {one.loss} point {number} C times {k:.3g}: {int(bad.sum())} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
-                )
+            for look, box in boxes.items():
+                low, high = box.interval(Z)
+                bad = (true < low.astype(L) - allowed) | (true > high.astype(L) + allowed) | ~(low <= high)
+                counts[f"ranges of C{look}: statements"] += len(Z)
+                counts[f"ranges of C{look}: built"] += box.slope is not None
+                if bad.any():
+                    j = int(np.flatnonzero(bad)[0])
+                    by = float(max(low[j] - true[j], true[j] - high[j]))
+                    found.append(
+                        f"{name} {one.loss} point {number} C times {k:.3g}{look}: {int(bad.sum())} false, by {by:.2g}, width {high[j] - low[j]:.2g}"
+                    )
     return found
 
 
+def look_again(one: Drawn, rows: Any, box: Any) -> Any:
+    """The bounds of the Hessian that a second look at a range of C gives."""
+
+    def add(_: Drawn, sums: Any, part: Any, signs: Any) -> None:
+        cost_range.add_to_second_look(sums, part, signs, one.record, (box, box))
+
+    return cost_range.close_second_look(add_up(one, rows, lambda: cost_range.start_second_look(one.X.shape[1]), add))
+
+
 # -- faults
+
+
+def _towards_one_end(loss: Any, m: Any, low: Any, _high: Any) -> Any:
+    return _TOWARDS(loss, m, low, low)
+
+
+_TOWARDS = cost_range.secants_towards
 
 
 def _without_gradient(point: Any, metric: Any) -> Any:
@@ -457,6 +495,15 @@ CHANGE_FAULTS: dict[str, dict[str, Any]] = {
 """Faults in ``row_changes``, which ``audit_most_rows_removed`` finds."""
 
 
+COST_FAULTS: dict[str, dict[str, Any]] = {
+    "a second look is at one end only": {"secants_towards": _towards_one_end},
+    "the move of the weights is left out": {
+        "enclose_between": lambda point, low, high: enclosure.enclose_between(point, low, high)._replace(radius=0.0)
+    },
+}
+"""Faults in ``cost_range``, which ``audit_wide_ranges`` finds."""
+
+
 @contextmanager
 def planted(changes: dict[str, Callable[..., Any]], module: Any = enclosure) -> Iterator[None]:
     """The package with functions of a module replaced."""
@@ -473,7 +520,12 @@ def planted(changes: dict[str, Callable[..., Any]], module: Any = enclosure) -> 
 def find_faults(seeds: range) -> list[str]:
     """The faults that no problem of these seeds shows."""
     missed = []
-    for faults, module, look in ((FAULTS, enclosure, audit), (CHANGE_FAULTS, row_changes, audit_most_rows_removed)):
+    looks = (
+        (FAULTS, enclosure, audit),
+        (CHANGE_FAULTS, row_changes, audit_most_rows_removed),
+        (COST_FAULTS, cost_range, audit_wide_ranges),
+    )
+    for faults, module, look in looks:
         for name, changes in faults.items():
             with planted(changes, module):
                 if not any(look(seed, collections.Counter()) for seed in seeds):
@@ -491,7 +543,8 @@ def main() -> int:
     if given.faults:
         missed = find_faults(range(given.seed, given.seed + given.problems))
         print(
-            "\n".join(f"not found: {name}" for name in missed) or f"all {len(FAULTS) + len(CHANGE_FAULTS)} faults found"
+            "\n".join(f"not found: {name}" for name in missed)
+            or f"all {len(FAULTS) + len(CHANGE_FAULTS) + len(COST_FAULTS)} faults found"
         )
         return bool(missed)
     counts: Any = collections.Counter()
@@ -503,6 +556,7 @@ def main() -> int:
             + audit_changes(seed, counts)
             + audit_most_rows_removed(seed, counts)
             + audit_costs(seed, counts)
+            + audit_wide_ranges(seed, counts)
         )
     if given.counts:
         print("\n".join(f"{name} {count}" for name, count in sorted(counts.items())))

@@ -1,9 +1,13 @@
 """Bounds of the secants of the slope of a loss, from which an enclosure of the optimum is computed (``streamsvm.proofs.enclosure``).
 
-For an argument m and a reach e, the secants are (l'(m') - l'(m)) / (m' - m) over all m' other than m with |m' - m| <= e. They are the
-means of the second derivative between m and m'. Where l'' is constant between corners (``Loss.quadratic``), a secant
-is a monotone function of m' on each piece, so that the extremes are among the two ends of the reach and the corners
-within it. Otherwise l'' is even and falls with |m|, and lies between its values nearest to 0 and farthest from it.
+For an argument m and a stretch of m' the secants are (l'(m') - l'(m)) / (m' - m) over all m' other than m. They are the means of the second
+derivative between m and m'. Where l'' is constant between corners (``Loss.quadratic``), a secant is a monotone function of m' on each
+piece, so that the extremes are among the two ends of the stretch and the corners within it.
+
+Otherwise l'' is even and falls with |m|. The secant g(m') grows where l''(m') > g(m') and falls where l''(m') < g(m') (m' > m; mirrored below m), and once it
+falls it falls for ever, because g stays above l''. So it is least at an end of the stretch; and largest at an end, too, unless 0 lies between
+m and m', where l''(0) bounds it. All secants lie between the values of l'' nearest to 0 and farthest from it, too, which is the better bound where a step is
+so short that the difference of slopes is rounding.
 """
 
 from __future__ import annotations
@@ -24,36 +28,54 @@ underflow."""
 
 
 @compiled()
-def secants_pass(m: Float64, reach: Float64, loss: Any, corners: Float64, low: Float64, high: Float64) -> None:
-    """Bound the secants of each row. Given: m (n,), reach (n,) above 0, loss, corners (k,) of l'', ascending.
+def secants_pass(
+    m: Float64, down: Float64, up: Float64, loss: Any, corners: Float64, low: Float64, high: Float64
+) -> None:
+    """Bound the secants of each row. Given: m (n,); down, up (n,), the stretch from m + down to m + up, down < up; loss; corners (k,) of l'', ascending.
 
     Changed: low, high (n,), 0 <= low <= every secant <= high.
     """
     most = 1.0 / loss.curvature(1.0)
     for i in range(m.size):
-        x, e = m[i], reach[i]
-        if not loss.quadratic():
-            low[i] = max(0.0, loss.second_derivative(abs(x) + e) * (1.0 - RELATIVE) - TINY)
-            high[i] = min(most, loss.second_derivative(max(abs(x) - e, 0.0)) * (1.0 + RELATIVE) + TINY)
-            continue
-        least, largest, crosses = most, 0.0, False
+        x, least, largest, known = m[i], most, 0.0, False
         slope = loss.slope(x)
+        first, last = min(x, x + down[i]), max(x, x + up[i])
+        if not loss.quadratic():
+            far, near = max(abs(first), abs(last)), max(first, -last, 0.0)
+            low[i] = max(0.0, loss.second_derivative(far) * (1.0 - RELATIVE) - TINY)
+            high[i] = min(most, loss.second_derivative(near) * (1.0 + RELATIVE) + TINY)
+            for k in range(2):
+                step = up[i] if k == 0 else down[i]
+                if step == 0.0:
+                    continue
+                other = loss.slope(x + step)
+                error = ROUNDINGS * UNIT * (abs(slope) + abs(other) + most * (abs(x) + abs(step))) / abs(step)
+                secant, known = (other - slope) / step, True
+                least, largest = min(least, secant - error), max(largest, secant + error)
+            if known and down[i] != 0.0 and up[i] != 0.0:
+                low[i] = max(low[i], least)
+                if near > 0.0:
+                    high[i] = min(high[i], largest)
+            continue
+        crosses = False
         for k in range(corners.size):
-            size = abs(x) + e + abs(corners[k])
-            if abs(corners[k] - x) <= e + ROUNDINGS * UNIT * size:
+            pad = ROUNDINGS * UNIT * (abs(first) + abs(last) + abs(corners[k]))
+            if first - pad <= corners[k] <= last + pad:
                 crosses = True
         if not crosses:
             low[i] = high[i] = loss.second_derivative(x)
             continue
         for k in range(corners.size + 2):
-            step = e if k == 0 else -e if k == 1 else corners[k - 2] - x
+            step = up[i] if k == 0 else down[i] if k == 1 else corners[k - 2] - x
             size = abs(x) + abs(step) + max(abs(corners[0]), abs(corners[corners.size - 1]))
-            if step == 0.0 or abs(step) > e + ROUNDINGS * UNIT * size:
+            pad = ROUNDINGS * UNIT * size
+            if step == 0.0 or step < down[i] - pad or step > up[i] + pad:
                 continue
-            secant = (loss.slope(x + step) - slope) / step
+            secant, known = (loss.slope(x + step) - slope) / step, True
             error = ROUNDINGS * UNIT * most * (1.0 + size / abs(step))
             least, largest = min(least, secant - error), max(largest, secant + error)
-        low[i], high[i] = max(0.0, least), min(most, max(largest, 0.0))
+        low[i] = max(0.0, least) if known else 0.0
+        high[i] = min(most, max(largest, 0.0)) if known else most
 
 
 @compiled()
