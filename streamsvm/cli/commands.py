@@ -327,7 +327,7 @@ def show_plan(requested: FitFilesJob, *, as_json: bool) -> None:
     from streamsvm.cli.show import describe_plan
     from streamsvm.jobs.default_decisions import describe_decisions, describe_defaults
     from streamsvm.jobs.file_cache import plan_ingest, read_cache
-    from streamsvm.jobs.fit.files import job_of_cache
+    from streamsvm.jobs.fit.files import find_rows_to_choose_C, job_of_cache
     from streamsvm.jobs.fit.plan import make_plan
     from streamsvm.jobs.fit.validate import open_training_store
     from streamsvm.jobs.inspect import read_rate
@@ -347,9 +347,10 @@ def show_plan(requested: FitFilesJob, *, as_json: bool) -> None:
             say("solver, memory and time are planned when the files are ingested, which the fit does", err=True)
             return
         job = job_of_cache(requested, cached)
+        chooses_C = cached is not None and find_rows_to_choose_C(requested, cached) is not None
     else:
-        job = requested.store_job(requested.store)
-    store, _ = open_training_store(job)
+        job, chooses_C = requested.store_job(requested.store), False
+    store, _ = open_training_store(job, chooses_C=chooses_C)
     plan = make_plan(job, store)
     facts = plan.facts()
     if facts["fits"]:

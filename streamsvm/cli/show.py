@@ -353,7 +353,8 @@ def _describe_embed(_: EmbedJob, result: EmbedResult) -> Iterator[str]:
 def _describe_fit(job: FitJob, result: FitResult) -> Iterator[str]:
     from streamsvm.jobs.fit.outputs import model_paths, summary
 
-    written = ", ".join(map(str, model_paths(job, result.plan.costs)))
+    chosen = [str(job.model)] if result.training.validation_state else []
+    written = ", ".join(sorted({*map(str, model_paths(job, result.plan.costs)), *chosen}))
     end = {**summary(result.training, result.plan), "model": written}
     if sys.stdout.isatty():
         yield from draw_fit_card(end)

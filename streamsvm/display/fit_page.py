@@ -32,6 +32,7 @@ from streamsvm.display.chart import (
 from streamsvm.display.html import Markup, PagePart, build_tiles, element, fold, join, shorten, table
 from streamsvm.display.quality_page import judge_quality
 from streamsvm.display.read_record import End, HeldOut, Moment, Pass, PlannedTerm, PlanRecord, RunRecord
+from streamsvm.model.measures import Measure
 
 STATUS_SENTENCES = {
     "converged": "",
@@ -178,7 +179,8 @@ def _fold_held_out(run: RunRecord) -> list[Markup]:
     part = draw_held_out(run)
     if part is None:
         return []
-    return [fold(f"{part.title} by pass", element("p", part.lead, class_="lead"), part.body)]
+    by = "C" if run.job.get("validation") is None else "pass"
+    return [fold(f"{part.title} by {by}", element("p", part.lead, class_="lead"), part.body)]
 
 
 def _fold_resources(run: RunRecord) -> list[Markup]:
@@ -323,11 +325,13 @@ def _passes_table(widest: list[Pass]) -> Markup:
 
 
 def draw_held_out(run: RunRecord) -> PagePart | None:
-    """Return the section on the score on held-out rows by pass; None if there are none."""
+    """Return the section on the score on held-out rows by pass, or by C if only finished models were scored; None without scores."""
     scores = [score for score in run.held_out if keep_finite([score.value])]
     if not scores:
         return None
     measure, costs = run.measure, sorted({score.C for score in scores})
+    if run.job.get("validation") is None:
+        return _draw_models_on_held_out_rows(scores, measure)
     low, high = min(score.value for score in scores), max(score.value for score in scores)
     margin = 0.08 * (high - low) or (0.01 if measure.percent else 0.01 * abs(high) or 1.0)
     bottom = low - margin if low < 0.0 else max(0.0, low - margin)
@@ -350,6 +354,27 @@ def draw_held_out(run: RunRecord) -> PagePart | None:
     return PagePart(
         "held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", "best pass", name), rows))
     )
+
+
+def _draw_models_on_held_out_rows(scores: list[HeldOut], measure: Measure) -> PagePart:
+    """Return the section on the scores of the finished models of several C, one of which was chosen by them."""
+    by_C = {score.C: score.value for score in sorted(scores, key=lambda score: score.C)}
+    costs, values, name = list(by_C), list(by_C.values()), measure.title
+    label = f"{name}, %" if measure.percent else name
+    margin = 0.08 * (max(values) - min(values)) or (0.01 if measure.percent else 0.01 * abs(max(values)) or 1.0)
+    y = linear_axis(
+        min(values) - margin, max(values) + margin, UPWARDS, text=lambda v: f"{100 * v if measure.percent else v:.3g}"
+    )
+    x = log_axis(costs[0] * 0.6, costs[-1] / 0.6, ACROSS, powers=False)
+    best = min(by_C, key=lambda C: (measure.rank(by_C[C]), C))
+    says = f"{name[0].upper()}{name[1:]} over C: {measure.full_text(by_C[best])} at C = {best:g}."
+    chart = Chart(f"{name[0].upper()}{name[1:]} over C", says, x, y, ("C", label))
+    chart.line(list(by_C.items()), INK, name, dots=True)
+    rows = [(f"{C:g}", measure.full_text(value), "chosen" if C == best else "") for C, value in by_C.items()]
+    lead = (
+        "The finished model of each C, scored on the rows that were held out. The best one is the model of this page."
+    )
+    return PagePart("held-out", f"Held-out {name}", lead, side_by_side(chart.render(), table(("C", name, ""), rows)))
 
 
 def _best_of(run: RunRecord, scores: list[HeldOut], C: float) -> HeldOut:

@@ -58,7 +58,8 @@ def _describe_labels(asked: IngestJob) -> str:
 
 def _describe_hold_out(job: FilesJob) -> str:
     undo = "; --test-fraction 0 trains on all" if job.test_fraction is None and not job.split_after else ""
-    return f"to evaluate the model on{undo}"
+    chooses = isinstance(job.C, tuple) and len(job.C) > 1 and getattr(job, "validation", "of tune") is None
+    return f"to {'choose C and ' if chooses else ''}evaluate the model on{undo}"
 
 
 def _describe_fit(job: FilesJob, asked: IngestJob, *, table: bool, kept: bool) -> Iterator[str]:

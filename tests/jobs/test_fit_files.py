@@ -296,6 +296,23 @@ def test_fit_of_folders_of_arrays_sees_that_a_chunk_has_changed(tmp_path: Path) 
     assert second.model.weights[0, 0] < 1 < first.model.weights[0, 0]
 
 
+def test_fit_of_files_chooses_the_best_of_several_C_on_held_out_rows(table: Path) -> None:
+    model, asked = table.with_name("m.ssvm"), ("--label", "left", "--C", "1e-6,0.1,1", "--score", "auc")
+    done = run("fit", table, model, *asked)
+    assert done.exit_code == 0, done.output
+    paths = {C: table.with_name(f"m.C={C:g}.ssvm") for C in (1e-6, 0.1, 1.0)}
+    areas = {C: sv.evaluate(path, table.with_name("train.csv.test.zarr")).measures["AUC"] for C, path in paths.items()}
+    best = max(areas, key=lambda C: (areas[C], -C))
+    assert sv.load_model(model) == sv.load_model(paths[best])
+    assert f"(C = {best:g}, pass" in done.output
+    assert f"C = {best:g} was chosen on the rows that the model is evaluated on" in done.output
+    assert f"AUC                {areas[best]:.5g}" in done.output
+    assert "Held-out AUC by C" in table.with_name("m.html").read_text()
+    assert run("fit", table, model, *asked).exit_code == 73
+    resumed = run("fit", table, model, *asked, "--resume")
+    assert (resumed.exit_code, f"(C = {best:g}, pass" in resumed.output) == (0, True), resumed.output
+
+
 def test_fit_of_files_names_the_share_that_is_held_out_as_it_was_given(table: Path) -> None:
     done = run("plan", table, "--label", "left", "--test-fraction", "0.125")
     assert "held out: 12.5 % of the rows" in done.output

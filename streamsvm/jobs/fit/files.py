@@ -59,14 +59,14 @@ def fit_cached(
     job = replace(asked, report=asked.page) if cached.kept else asked
     job_to_repeat = job if cached.kept else None  # a command cannot repeat the ingest of rows of a program
     of_store = job_of_cache(job, cached)
-    result = fit(of_store, report, executor, job_to_repeat)
+    result = fit(of_store, report, executor, job_to_repeat, find_rows_to_choose_C(asked, cached))
     notices = [*cached.other_notices(), *result.notices]
     if cached.test_store is not None and not job.one_class:
         from streamsvm.jobs.apply.evaluate import evaluate  # needed where rows are held out only
         from streamsvm.jobs.apply.options import EvaluateJob
 
-        model, data = str(_best_path(job, result)), (str(cached.test_store),)
-        evaluation = EvaluateJob(model=model, data=data, memory=job.memory, threads=job.threads)
+        data = (str(cached.test_store),)
+        evaluation = EvaluateJob(model=job.model, data=data, memory=job.memory, threads=job.threads)
         evaluated = evaluate(evaluation, report)
         report({"event": "evaluation", **evaluated.facts()})
         result = replace(result, evaluation=evaluated)
@@ -76,6 +76,12 @@ def fit_cached(
 
             write_page([result.run], output_path(of_store.report))
     return replace(result, notices=tuple(notices))
+
+
+def find_rows_to_choose_C(job: FitFilesJob, cached: CachedRows) -> Path | None:
+    """Return the store of held-out rows on which the best of several C is chosen; None if it is not chosen on them."""
+    chooses = isinstance(job.C, tuple) and len(set(job.C)) > 1 and job.validation is None and not job.one_class
+    return cached.test_store if chooses else None
 
 
 def fit_rows(
@@ -118,7 +124,7 @@ def _check_outputs(job: FitFilesJob) -> None:
     target, costs = output_path(job.model), list(job.C) if isinstance(job.C, tuple) else [1.0]
     if not job.overwrite:
         _checkpoints(job).check_absent()
-    outputs = [Output(path, MODEL) for path in paths_by_C(target, costs).values()]
+    outputs = [Output(path, MODEL) for path in {target, *paths_by_C(target, costs).values()}]
     outputs += [] if job.page is None else [Output(Path(job.page), PAGE)]
     check_writable(outputs, overwrite=job.overwrite)
 
@@ -146,11 +152,3 @@ def _check_rows_of_run(job: FitFilesJob) -> None:
                 hint = "resume with the old files and options, or start again with --overwrite in place of --resume"
                 raise ConfigError(f"the interrupted fit was made with other rows: {change}", hint=hint)
             return
-
-
-def _best_path(job: FitFilesJob, result: FitResult) -> Path:
-    """Return the path of the model in the result: that of the run if held-out rows have chosen it."""
-    if job.validation is not None:
-        return Path(job.model)
-    paths = paths_by_C(Path(job.model), list(result.models))
-    return next(paths[C] for C, model in result.models.items() if model is result.model)

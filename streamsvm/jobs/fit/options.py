@@ -60,7 +60,8 @@ class CostOptions(Checked):
     C: Annotated[
         float | tuple[float, ...] | None,
         Option(
-            "Factor of the sum of losses, which is added to ||w||^2 / 2. Several values: a model for each; A:B:N stands for N values "
+            "Factor of the sum of losses, which is added to ||w||^2 / 2. Several values: a model for each, and, where rows of files are "
+            "held out, MODEL is the one with the best --score on them; A:B:N stands for N values "
             "from A to B with equal ratios, 1e-3:1e3:7 for 0.001, 0.01, ..., 1000.",
             "model",
             bounds=COST,

@@ -97,10 +97,10 @@ def write_outputs(
     training.peak = max(training.peak, get_peak())
     certificate = {**summary(training, plan), "problems": describe_certificates(training)}
     durable.write_file(run / CERTIFICATE, json.dumps(certificate, indent=1).encode())
+    if training.validation_state and len(models) > 1:
+        models[find_best_C(plan, training)].save(target)
     for C, model in models.items():
         model.save(paths[C])
-    if job.validation is not None and len(models) > 1:
-        models[find_best_C(plan, training)].save(target)
 
 
 def summary(training: Training, plan: Plan) -> JsonObject:

@@ -23,6 +23,8 @@ from streamsvm.engine.loop import FitLoop
 from streamsvm.engine.partition import Group, contiguous_groups, pass_groups
 from streamsvm.engine.store_reference import OpenedStore, StoreReference, reference_to
 from streamsvm.errors import UsageError
+from streamsvm.features.curves import Hats
+from streamsvm.features.expansion import Expansion
 from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs.apply.rows import FileRequest, RowBatches, open_rows
 from streamsvm.jobs.calibrate import ChosenThreshold, choose_threshold, loss_probabilities
@@ -50,8 +52,11 @@ from streamsvm.store.views import Section
 from streamsvm.types import Certificate, LinearSolution, Report, Stop, Store, StoredFiles
 
 
-def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
-    """Return the store to train on, and its held-out part or None. Raises UsageError and the errors of ``open_store``."""
+def open_training_store(job: FitJob, *, chooses_C: bool = False) -> tuple[Store, Store | None]:
+    """Return the store to train on, and its held-out part or None. Raises UsageError and the errors of ``open_store``.
+
+    ``chooses_C``: whether the fit chooses C on held-out rows of files, so that --score has a meaning without --validation.
+    """
     limit = budget.memory_limit(job.memory)
     store = open_store(
         job.store,
@@ -62,7 +67,7 @@ def open_training_store(job: FitJob) -> tuple[Store, Store | None]:
     )
     if job.validation is None and job.patience is not None:
         raise UsageError("--patience waits for scores on held-out rows", hint="give --validation too")
-    if job.validation is None and job.score is not None:
+    if job.validation is None and job.score is not None and not chooses_C:
         raise UsageError("--score is the measure for held-out rows, and there are none", hint="give --validation too")
     if job.validation is not None and store.facts.get("map") is not None:
         raise UsageError(
@@ -140,9 +145,10 @@ class HeldOutValidation:
             and any(id(training.runs[k]) not in waiting for k in ks)
         }
         current = {C: [self._weights(training, k) for k in ks] for C, ks in unfinished.items()}
+        rows_by_C = {C: [to_model_rows(self.plan, w) for w in weights] for C, weights in current.items()}
         measure = self.plan.measure
         rank = measure.rank
-        scores, majority = self._scores(current)
+        scores, majority = self._scores(rows_by_C, self.plan.features.expansion)
         for (C, weights), score in zip(current.items(), scores, strict=True):
             runs = [training.runs[k] for k in unfinished[C]]
             is_over = training.is_last_pass or all(run.done for run in runs)
@@ -159,6 +165,15 @@ class HeldOutValidation:
                 run.done = run.done or no_progress
             facts = {"pass": training.passes, "C": C, **describe_score(measure, score)}
             self.report({"event": "validation", **facts, "best": best["score"], "best_pass": best["pass"]})
+
+    def score_models(self, training: Training, models: Mapping[float, Model]) -> None:
+        """Score finished models on the held-out rows, as after their last pass."""
+        rows_by_C = {C: [model.weights] for C, model in models.items()}
+        scores, majority = self._scores(rows_by_C, next(iter(models.values())).expansion)
+        for C, score in zip(models, scores, strict=True):
+            training.validation_state[repr(C)] = {"score": score, "pass": training.passes, "majority": majority}
+            facts = {"pass": training.passes, "C": C, **describe_score(self.plan.measure, score)}
+            self.report({"event": "validation", **facts, "best": score, "best_pass": training.passes})
 
     def is_pending(self, training: Training) -> bool:
         """Return whether the last pass has not been evaluated, as when the cluster was lost after the pass."""
@@ -177,19 +192,21 @@ class HeldOutValidation:
             return solution.w
         return solver.current_weights(run.state)
 
-    def _scores(self, weights_by_C: dict[float, list[Float64]]) -> tuple[list[float], float | None]:
-        """Return the score of the weights of each C, and the error of always predicting the most frequent class.
+    def _scores(
+        self, rows_by_C: dict[float, list[Float64]], expansion: Expansion | Hats | None
+    ) -> tuple[list[float], float | None]:
+        """Return the score of each C, and the error of always predicting the most frequent class.
 
-        All weights are evaluated in one pass over the held-out rows.
+        ``rows_by_C``: by C the weights of its models, each (k, weights + 1). All of them are evaluated in one pass over the held-out rows.
         """
         plan = self.plan
-        rows = [to_model_rows(plan, w) for weights in weights_by_C.values() for w in weights]
+        rows = [weights for of_C in rows_by_C.values() for weights in of_C]
         if not rows:
             return [], None
-        model = replace(zero_model(plan), weights=np.concatenate(rows), expansion=plan.features.expansion)
+        model = replace(zero_model(plan), weights=np.concatenate(rows), expansion=expansion)
         calibrations = loss_probabilities(plan) if plan.measure.needs == PROBABILITIES else {}
-        probabilities = tuple(calibrations[C] for C in weights_by_C if C in calibrations)
-        counts = self.count(model, MeasureCounts(plan.measure, plan.predicts, len(weights_by_C), probabilities))
+        probabilities = tuple(calibrations[C] for C in rows_by_C if C in calibrations)
+        counts = self.count(model, MeasureCounts(plan.measure, plan.predicts, len(rows_by_C), probabilities))
         return counts.values(), counts.majority_error()
 
     def choose_thresholds(self, job: FitJob, models: Mapping[float, Model]) -> dict[float, ChosenThreshold]:
@@ -238,6 +255,30 @@ def make_validation(
     if job.validation is None:
         return None
     check_validation(job, plan)
+    return _open_validation(job, plan, held_out, report, executor)
+
+
+def score_models(  # noqa: PLR0917
+    job: FitJob,
+    plan: Plan,
+    training: Training,
+    models: Mapping[float, Model],
+    test_store: Path,
+    report: Report,
+    executor: Executor | None,
+) -> None:
+    """Score the models of several C on the rows of files that were held out, to choose the best one.
+
+    The scores are kept in ``training.validation_state``, as those of --validation are; the models are those of the last pass.
+    """
+    job = replace(job, validation=str(test_store))
+    _open_validation(job, plan, None, report, executor).score_models(training, models)
+
+
+def _open_validation(
+    job: FitJob, plan: Plan, held_out: Store | None, report: Report, executor: Executor | None
+) -> HeldOutValidation:
+    """Return the validation on ``held_out``, or on the store that the job names."""
     if held_out is None:
         rows = open_validation_rows(job, plan)
     else:
