@@ -62,6 +62,17 @@ def split_url(url: str) -> tuple[str, str]:
     return f"{scheme}://{bucket}", key
 
 
+copied_folders: dict[str, str] = {}
+"""Folders of this machine with copies of files at URLs, each with the URL that it stands for (``working_copies``)."""
+
+
+def restore_urls(text: str) -> str:
+    """Return a text with URLs in place of the paths of copies on this machine."""
+    for folder, url in list(copied_folders.items()):
+        text = text.replace(folder, url)
+    return text
+
+
 def _hide_secrets(url: str) -> str:
     """Return a URL without what can be a user, a password or a signature."""
     scheme, colon, rest = url.partition(":")
@@ -85,7 +96,7 @@ def refuse_url(path: object) -> None:
     text = _hide_secrets(text)
     if scheme == LOCAL_SCHEME:
         raise UsageError(f"{quote(text)} is a URL, not a path", hint="leave out 'file://' and write the path itself")
-    hint = "copy it here, or mount it as a folder: only stores and files of rows are read at s3://, gs://, az:// and https://"
+    hint = "s3://, gs:// and az:// are read and written, https:// is read; other files are copied here first, or mounted as a folder"
     raise UsageError(f"{quote(text)} is a URL ({scheme}), not a path of this machine", hint=hint)
 
 

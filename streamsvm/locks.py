@@ -81,9 +81,13 @@ def _is_lock(descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    signature = {"pid": os.getpid(), "host": socket.gethostname(), "boot": _boot(), "since": time.strftime("%F %H:%M")}
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(signature).encode(), 0)
+    os.pwrite(descriptor, json.dumps(process_signature()).encode(), 0)
+
+
+def process_signature() -> JsonObject:
+    """Return what the holder of a lock writes into it: its process, host, start of the system and time."""
+    return {"pid": os.getpid(), "host": socket.gethostname(), "boot": _boot(), "since": time.strftime("%F %H:%M")}
 
 
 def _boot() -> str:
@@ -102,13 +106,22 @@ def _signature(path: Path) -> JsonObject:
 
 
 def _holder(path: Path) -> str:
-    signature = _signature(path)
+    return describe_process(_signature(path))
+
+
+def describe_process(signature: JsonObject) -> str:
+    """Return the process of a signature in words."""
     return f"pid {signature.get('pid', '?')} on host {signature.get('host', '?')} since {signature.get('since', '?')}"
 
 
 def _alive(path: Path) -> bool:
     """Return whether the process named in a lock may still run; a process on another host always counts as running."""
     signature = _signature(path)
-    if not signature or signature.get("host") != socket.gethostname():
-        return bool(signature)
+    return bool(signature) and is_process_alive(signature) is not False
+
+
+def is_process_alive(signature: JsonObject) -> bool | None:
+    """Return whether the process of a signature runs; None if it is one of another host."""
+    if signature.get("host") != socket.gethostname():
+        return None
     return signature.get("boot") == _boot() and Path(f"/proc/{signature.get('pid')}").exists()

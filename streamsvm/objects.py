@@ -13,8 +13,12 @@ up for the time that it takes in all.
 **Fewer in flight.** When a service answers that it is busy, the number of requests that this process may have in flight is halved, at
 most once a second, and grows again by one each second.
 
-obstore hands over changed bits without a word: the caller compares checksums. Texts of obstore's errors can contain parts of requests and
-never become part of a message.
+obstore hands over changed bits without a word: the caller compares checksums. What is sent to S3 is signed with its sha256, which the
+service compares. Texts of obstore's errors can contain parts of requests and never become part of a message.
+
+**Writing.** An object appears at once and whole. ``create_object`` fails if there is one already, and ``replace_object`` if it is no longer
+the one that was read, so that of two writers one is refused. A request whose answer was lost may have been carried out: where a repeated
+one is refused, the object is read and compared with what was sent.
 """
 
 from __future__ import annotations
@@ -25,16 +29,19 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from streamsvm.aliases import BytesLike
 from streamsvm.errors import (
     DataError,
+    ExistsError,
     MissingError,
     SecurityError,
     StorageError,
@@ -58,6 +65,12 @@ MAX_IN_FLIGHT = 64
 """Largest number of requests of a process at a time."""
 PIECE_BYTES = 256 << 10
 """Least bytes of a piece of a stream: more of them lie in memory beside the caller's, fewer cost processor time."""
+MAX_WHOLE_BYTES = 8 << 20
+"""The largest file that is sent by one request, from memory."""
+SENT_PART_BYTES = 8 << 20
+"""Size of the parts, of which one is in memory, while a larger file is sent."""
+REMOVED_AT_ONCE = 1000
+"""Number of objects that one request removes."""
 BUSY = ("408", "429", "503")
 ABSENT_SERVICE = "169.254.169.254"
 """The address at which a machine of a cloud gets credentials; obstore asks there when it was given none."""
@@ -76,6 +89,8 @@ class ObjectFacts(NamedTuple):
 
     size: int
     etag: str | None
+    version: str | None = None
+    """The number of the object's version, by which gs recognizes it."""
 
 
 def object_facts(url: str) -> ObjectFacts:
@@ -83,7 +98,7 @@ def object_facts(url: str) -> ObjectFacts:
     obstore = _load_obstore(url)
 
     meta = _repeat(url, obstore.head)
-    return ObjectFacts(meta["size"], meta["e_tag"])
+    return ObjectFacts(meta["size"], meta["e_tag"], meta.get("version"))
 
 
 def find_object(url: str) -> ObjectFacts | None:
@@ -187,6 +202,117 @@ def list_objects(url: str) -> list[Listed]:
     return sorted(_repeat(url, list_all, needs_key=False))
 
 
+def list_folder(url: str) -> list[Listed]:
+    """Return the objects that lie directly below ``url`` and a slash, sorted by URL. Raises SecurityError, StorageError."""
+    obstore = _load_obstore(url)
+
+    root, _ = split_url(url)
+
+    def list_children(store: ObjectStore, key: str) -> list[Listed]:
+        found = obstore.list_with_delimiter(store, key.rstrip("/") or None)["objects"]
+        return [Listed(f"{root}/{one['path']}", one["size"], one["e_tag"]) for one in found]
+
+    return sorted(_repeat(url, list_children, needs_key=False))
+
+
+# -- writing -----------------------------------------------------------------------------------------------------------
+
+
+def write_object(url: str, content: BytesLike) -> None:
+    """Write an object in place of any other. Raises SecurityError, StorageError."""
+    _put(url, content, None)
+
+
+def create_object(url: str, content: BytesLike) -> ObjectFacts:
+    """Write an object where there is none, and return its facts. Raises ExistsError, SecurityError, StorageError."""
+    try:
+        return _put(url, content, "create")
+    except ExistsError:
+        if (written := _find_equal(url, content)) is not None:
+            return written
+        raise
+
+
+def replace_object(url: str, content: BytesLike, replaced: ObjectFacts) -> ObjectFacts:
+    """Write an object in place of ``replaced``, and return its facts.
+
+    Raises DataError E-CHANGED if another writer has replaced or removed that one, SecurityError, StorageError.
+    """
+    try:
+        version = {} if replaced.version is None else {"version": replaced.version}
+        return _put(url, content, {"e_tag": replaced.etag, **version})
+    except DataError:
+        if (written := _find_equal(url, content)) is not None:
+            return written
+        raise
+
+
+def upload_file(path: Path, url: str, *, create: bool = False) -> None:
+    """Write the content of a file to an object; ``create``: only where there is none.
+
+    A file of more than ``MAX_WHOLE_BYTES`` is sent in parts. Services do not say whether parts replace an object; for such a file
+    it is looked up before. Raises ExistsError, SecurityError, StorageError.
+    """
+    size = path.stat().st_size
+    if size <= MAX_WHOLE_BYTES:
+        content = path.read_bytes()
+        if create:
+            create_object(url, content)
+        else:
+            write_object(url, content)
+        return
+    obstore = _load_obstore(url)
+    if create and is_object(url):
+        raise _exists_error(url)
+
+    def send_parts(store: ObjectStore, key: str) -> None:
+        obstore.put(store, key, path, use_multipart=True, chunk_size=SENT_PART_BYTES, max_concurrency=1)
+
+    _repeat(url, send_parts, action="writing")
+
+
+def remove_objects(urls: Iterable[str]) -> None:
+    """Remove objects of one bucket; one that is not there is no error. Raises SecurityError, StorageError."""
+    rest = iter(urls)
+    while some := list(islice(rest, REMOVED_AT_ONCE)):
+        with suppress(MissingError):
+            _remove([split_url(url)[1] for url in some], some[0])
+
+
+def _remove(keys: list[str], url: str) -> None:
+    """Remove the objects with these keys in the bucket of a URL."""
+    obstore = _load_obstore(url)
+    _repeat(url, lambda store, _: obstore.delete(store, keys), action="removing")
+
+
+def _put(url: str, content: BytesLike, mode: Any) -> ObjectFacts:
+    """Write an object by one request. ``mode``: None, 'create', or the ETag and the version that are replaced."""
+    obstore = _load_obstore(url)
+    body = bytes(content)
+    options = {} if mode is None else {"mode": mode}
+
+    def send(store: ObjectStore, key: str) -> ObjectFacts:
+        written = obstore.put(store, key, body, use_multipart=False, **options)
+        return ObjectFacts(len(body), written["e_tag"], written.get("version"))
+
+    return _repeat(url, send, action="writing")
+
+
+def _find_equal(url: str, content: BytesLike) -> ObjectFacts | None:
+    """Return the facts of the object if it has this content; None if it has another or is gone."""
+    facts = find_object(url)
+    if facts is None or facts.size != len(memoryview(content)):
+        return None
+    try:
+        return facts if read_object(url, facts.size) == bytes(content) else None
+    except (MissingError, DataError):
+        return None
+
+
+def _exists_error(url: str) -> ExistsError:
+    return ExistsError(f"{url} exists already", hint="choose another name, or pass --overwrite")
+
+
 _retried = 0
 """The number of requests that this process has repeated."""
 
@@ -214,11 +340,13 @@ def _repeat(
     request: Callable[[ObjectStore, str], _Result],
     progress: Callable[[], int] = lambda: 0,
     *,
+    action: str = "reading",
     needs_key: bool = True,
 ) -> _Result:
     """Return the result of a request, which is given a client and the key of the object; repeat it after faults that pass.
 
-    ``progress``: the number of bytes that have arrived. ``needs_key``: whether the URL must name more than a bucket. Raises the error of the request in words of this package.
+    ``progress``: the number of bytes that have arrived. ``action``: what the request does, in the words of a message. ``needs_key``:
+    whether the URL must name more than a bucket. Raises the error of the request in words of this package.
     """
     root, key = split_url(url)
     if needs_key and not key:
@@ -226,14 +354,15 @@ def _repeat(
     fruitless = 0
     while True:
         arrived, began = progress(), time.monotonic()
-        limit = _pace.limit() if fruitless < HASTY_TRIES else LIMITS[-1]
+        hasty = fruitless < HASTY_TRIES and action == "reading"  # a service may take its time to store what it is sent
+        limit = _pace.limit() if hasty else LIMITS[-1]
         try:
             with _in_flight.take():
                 return request(_client(root, limit, os.getpid()), key)
         except StreamSVMError:
             raise
         except Exception as error:  # noqa: BLE001 (obstore raises many kinds)
-            _raise_lasting(url, error)
+            _raise_lasting(url, error, action)
             status = _status_of(error)
             fruitless = 0 if progress() > arrived else fruitless + 1
             if status in BUSY:
@@ -243,7 +372,7 @@ def _repeat(
             if fruitless == TRIES:
                 reason = f"the service answered {status}" if status else "there was no whole answer"
                 raise StorageError(
-                    f"reading {url} failed after {TRIES} tries: {reason}",
+                    f"{action} {url} failed after {TRIES} tries: {reason}",
                     hint="check the network and the state of the service, then run the same command again",
                 ) from None  # the text of the error can contain parts of the request
             note_retry()
@@ -266,7 +395,7 @@ def _status_of(error: Exception) -> str:
     return found[1] if found else ""
 
 
-def _raise_lasting(url: str, error: Exception) -> None:
+def _raise_lasting(url: str, error: Exception, action: str) -> None:
     """Raise the error in words of this package, unless it is one that may pass."""
     kind, text = type(error).__name__, str(error)
     scheme = url.partition(":")[0]
@@ -275,22 +404,26 @@ def _raise_lasting(url: str, error: Exception) -> None:
         raise MissingError(
             f"there is nothing at {url}", hint="check the name; names of objects are case sensitive"
         ) from None
-    if kind in {"PermissionDeniedError", "UnauthenticatedError"} or ABSENT_SERVICE in text:
+    status = _status_of(error)
+    refused = kind in {"PermissionDeniedError", "UnauthenticatedError"} or status in {"401", "403"}
+    if refused or ABSENT_SERVICE in text:
         why = "no credentials were found" if ABSENT_SERVICE in text else "the service refused the credentials"
         given = [name for name in sorted(os.environ) if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]
         known = f" (of these, the environment has {', '.join(given)})" if given else ""
         hint = "it may be for other users only" if needs is None else f"set {needs}{known}"
         raise SecurityError(f"{url} cannot be accessed: {why}", code="E-PERMISSION", hint=hint) from None
+    if kind == "AlreadyExistsError":
+        raise _exists_error(url) from None
     if kind == "PreconditionError":
         hint = "run the job again; nothing else may write to a store that is in use"
-        raise DataError(f"{url} was replaced while it was being read", code="E-CHANGED", hint=hint) from None
-    status = _status_of(error)
+        message = f"{url} was replaced while it was being {'read' if action == 'reading' else 'written'}"
+        raise DataError(message, code="E-CHANGED", hint=hint) from None
     if kind in {"NotSupportedError", "InvalidPathError", "UnknownConfigurationKeyError", "ValueError"} or (
         status.startswith("4") and status not in BUSY
     ):
         reason = f"the service answered {status}" if status else "the service does not support it"
         raise StorageError(
-            f"reading {url} failed: {reason}", hint="check the URL and the settings of the service"
+            f"{action} {url} failed: {reason}", hint="check the URL and the settings of the service"
         ) from None
 
 

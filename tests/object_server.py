@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 import struct
 import threading
 import time
@@ -18,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from socket import SO_LINGER, SOL_SOCKET
 from urllib.parse import parse_qs, unquote, urlsplit
-from xml.sax.saxutils import escape
+from xml.sax.saxutils import escape, unescape
 
 import pytest
 
@@ -32,8 +33,9 @@ LONG_TAIL = bytes(64 << 20)
 
 
 class ObjectServer(ThreadingHTTPServer):
-    """Objects in memory by '/bucket/key'. ``faults``: the probability of each fault of a GET, by its name: busy (503), reset, cut,
-    flip (one bit), hang (``hang_seconds``), long (cut; the answer with the rest has ``LONG_TAIL`` after it).
+    """Objects in memory by '/bucket/key'. ``faults``: the probability of each fault, by its name: busy (503), reset, cut,
+    flip (one bit), hang (``hang_seconds``), long (cut; the answer with the rest has ``LONG_TAIL`` after it). Requests that write have the faults busy, reset
+    and lost: carried out, but without an answer.
     """
 
     daemon_threads = True
@@ -48,6 +50,10 @@ class ObjectServer(ThreadingHTTPServer):
         """Whether every request is refused with 403."""
         self.requests: Counter[str] = Counter()
         """The number of requests by verb, of faults by name, and of bytes of bodies as 'bytes'."""
+        self.parts: dict[str, dict[int, bytes]] = {}
+        """The parts of unfinished uploads, by their number."""
+        self.written: list[str] = []
+        """The keys that were written, in order."""
         self.keys: list[str] = []
         """The keys that were read, in order."""
         self.lock = threading.Lock()
@@ -102,6 +108,61 @@ class _Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         self._answer()
 
+    def do_PUT(self) -> None:
+        query, body = parse_qs(urlsplit(self.path).query), self.rfile.read(int(self.headers["Content-Length"]))
+        key, objects = self._count("PUT"), self.server.objects
+        if (fault := self._fault_of_write()) is None:
+            return None
+        with self.server.lock:
+            if "partNumber" in query:
+                self.server.parts.setdefault(query["uploadId"][0], {})[int(query["partNumber"][0])] = body
+            elif (self.headers.get("If-None-Match") == "*" and key in objects) or (
+                "If-Match" in self.headers and (key not in objects or _tag(objects[key]) != self.headers["If-Match"])
+            ):
+                return self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
+            else:
+                objects[key] = body
+                self.server.written.append(key)
+        return self._drop() if fault == "lost" else self._send(200, b"", {"ETag": _tag(body)})
+
+    def do_POST(self) -> None:
+        query, body = parse_qs(urlsplit(self.path).query, keep_blank_values=True), self.headers["Content-Length"]
+        content = self.rfile.read(int(body or 0)).decode()
+        key = self._count("POST")
+        if "delete" in query:
+            if self._fault_of_write() is not None:
+                names = re.findall("<Key>(.*?)</Key>", content)
+                for name in names:
+                    self.server.objects.pop(f"{key.rstrip('/')}/{unescape(name)}", None)
+                entries = "".join(f"<Deleted><Key>{name}</Key></Deleted>" for name in names)
+                self._send(200, f"<DeleteResult>{entries}</DeleteResult>".encode())
+            return None
+        if "uploads" in query:
+            answer = f"<InitiateMultipartUploadResult><UploadId>{key}</UploadId></InitiateMultipartUploadResult>"
+            return self._send(200, answer.encode())
+        parts = self.server.parts.pop(query["uploadId"][0])
+        self.server.objects[key] = b"".join(parts[number] for number in sorted(parts))
+        self.server.written.append(key)
+        answer = f"<CompleteMultipartUploadResult><ETag>{_tag(self.server.objects[key])}</ETag></CompleteMultipartUploadResult>"
+        return self._send(200, answer.encode())
+
+    def do_DELETE(self) -> None:
+        key = self._count("DELETE")
+        if self._fault_of_write() is not None:
+            self.server.objects.pop(key, None)
+            self._send(204, b"")
+
+    def _fault_of_write(self) -> str | None:
+        """Return the fault of a request that writes: '' or 'lost', whose answer is not sent; None if the request was refused."""
+        if self.server.denied:
+            return self._send(403, b"<Error><Code>AccessDenied</Code></Error>")
+        fault = self.server.draw_fault()
+        if fault == "busy":
+            return self._send(503, BUSY)
+        if fault in ("reset", "hang"):
+            return self._drop()
+        return fault if fault == "lost" else ""
+
     def _count(self, verb: str) -> str:
         key = unquote(urlsplit(self.path).path)
         with self.server.lock:
@@ -124,7 +185,7 @@ class _Handler(BaseHTTPRequestHandler):
             time.sleep(self.server.hang_seconds)
             return self._drop()
         if "list-type" in query:
-            return self._send(200, self._list(key, query.get("prefix", [""])[0]))
+            return self._send(200, self._list(key, query.get("prefix", [""])[0], query.get("delimiter", [""])[0]))
         body = self.server.objects.get(key)
         if body is None:
             return self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
@@ -154,10 +215,12 @@ class _Handler(BaseHTTPRequestHandler):
                 cut = place
         self._send(status, body, head, cut, tail)
 
-    def _list(self, bucket: str, prefix: str) -> bytes:
+    def _list(self, bucket: str, prefix: str, delimiter: str) -> bytes:
         start = f"{bucket.rstrip('/')}/"
         found = sorted(
-            (k.removeprefix(start), v) for k, v in self.server.objects.items() if k.startswith(start + prefix)
+            (k.removeprefix(start), v)
+            for k, v in list(self.server.objects.items())
+            if k.startswith(start + prefix) and not (delimiter and delimiter in k.removeprefix(start + prefix))
         )
         entries = "".join(
             f"<Contents><Key>{escape(key)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"

@@ -50,7 +50,7 @@ def test_answers_of_changed_models_enclose_those_of_retrainings(loss: Any, stand
     assert forgotten.rows == 6
     for result, rows in ((forgotten, slice(6, 394)), (learned, slice(6, 400))):
         assert result.is_proved
-        new = load(result.out)
+        new = load(Path(result.out))
         Z = seen_rows(X, new)
         targets = y if loss == "squared" else np.where(y == "yes", 1.0, -1.0)
         best, off = exact_optimum(Z[rows].astype(np.float64), targets[rows], 1.0, loss, NUMBERS[loss])
@@ -131,7 +131,8 @@ def test_rows_without_influence_have_a_receipt_and_change_nothing(tmp_path: Path
     assert same.without_influence == same.rows
     low, high = load(model).decision_interval(X)
     assert np.all(
-        (low - 1e-9 <= load(same.out).decision_function(X)) & (load(same.out).decision_function(X) <= high + 1e-9)
+        (low - 1e-9 <= load(Path(same.out)).decision_function(X))
+        & (load(Path(same.out)).decision_function(X) <= high + 1e-9)
     )
 
 
@@ -158,7 +159,7 @@ def test_rows_that_weigh_too_much_leave_a_ball_that_is_true(tmp_path: Path) -> N
     result = sv.forget(model, X[:40], tmp_path / "less.ssvm", y=y[:40])
     assert not result.is_proved
     assert any("only a ball" in notice for notice in result.notices)
-    new = load(result.out)
+    new = load(Path(result.out))
     Z = seen_rows(X, new)
     signs = np.where(y == "yes", 1.0, -1.0)
     best, _ = exact_optimum(Z[40:].astype(np.float64), signs[40:], 1000.0, "squared_hinge", (1.0,))

@@ -16,23 +16,23 @@ from streamsvm.cli import main as cli
 from streamsvm.sklearn import StreamRows, StreamSVC
 
 COMMANDS = (
+    "ingest a.csv --write-schema URL",
+    "fit s.zarr m.ssvm --config URL",
+    "run URL",
+)
+URL_COMMANDS = (
     "synth susy URL",
     "ingest a.csv URL",
     "ingest a.csv s.zarr --test-store URL",
     "ingest a.csv s.zarr --schema URL",
-    "ingest a.csv --write-schema URL",
     "fit s.zarr URL",
     "fit s.zarr m.ssvm --warm-start URL",
     "fit s.zarr m.ssvm --report URL",
-    "fit s.zarr m.ssvm --config URL",
     "tune s.zarr URL",
     "predict URL a.csv p.csv",
     "predict m.ssvm a.csv URL",
     "export m.ssvm URL",
     "report URL page.html",
-    "run URL",
-)
-STORE_COMMANDS = (
     "ingest URL s.zarr",
     "embed URL e.zarr",
     "fit URL m.ssvm",
@@ -44,7 +44,7 @@ STORE_COMMANDS = (
     "info URL",
     "verify URL",
 )
-"""Commands that read a store or files of rows at a URL."""
+"""Commands that read or write at URLs of object stores."""
 OTHER_URLS = ("hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y", "hdfs://x/y.zarr")
 URLS = ("s3://bucket/x.zarr", "s3:/bucket/x.zarr", "hf:rows/x", "simplecache::gs://bucket/x", "tree://x/y")
 
@@ -65,7 +65,7 @@ def test_url_is_refused_by_commands(command: str, tmp_path: Path, monkeypatch: p
     assert not os.listdir(tmp_path)
 
 
-@pytest.mark.parametrize("command", STORE_COMMANDS)
+@pytest.mark.parametrize("command", URL_COMMANDS)
 def test_url_of_an_unknown_scheme_is_refused(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And so are secrets in a URL, which the message does not repeat, and connections without encryption."""
     monkeypatch.chdir(tmp_path)
@@ -85,9 +85,9 @@ def test_url_of_an_unknown_scheme_is_refused(command: str, tmp_path: Path, monke
 
 def test_url_job_files_refuse_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("job.toml").write_text('[fit]\nstore = "x.zarr"\nmodel = "s3://bucket/m.ssvm"\n')
+    Path("job.toml").write_text('[fit]\nstore = "x.zarr"\nmodel = "hdfs://bucket/m.ssvm"\n')
     ended = CliRunner().invoke(cli.cli, ["run", "job.toml"])
-    assert "'s3://bucket/m.ssvm' is a URL (s3)" in ended.output
+    assert "'hdfs://bucket/m.ssvm' is a URL (hdfs)" in ended.output
 
 
 PROGRAMS: dict[str, Callable[[Any], object]] = {
@@ -104,20 +104,20 @@ PROGRAMS: dict[str, Callable[[Any], object]] = {
 def test_url_is_refused_by_functions(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As text, and as a Path, which has lost one of the slashes; 'file:' says that the path itself is to be written."""
     monkeypatch.chdir(tmp_path)
-    for url in ("s3://bucket/x.zarr", Path("s3://bucket/x.zarr")):
-        with pytest.raises((sv.UsageError, ValueError), match=r"is a URL \(s3\)"):
+    for url in ("hdfs://bucket/x.zarr", Path("hdfs://bucket/x.zarr")):
+        with pytest.raises((sv.UsageError, ValueError), match=r"is a URL \(hdfs\)"):
             PROGRAMS[program](url)
     with pytest.raises((sv.UsageError, ValueError), match="write the path itself"):
         PROGRAMS[program]("file:///tmp/x.zarr")
     assert not os.listdir(tmp_path)
 
 
-def test_url_model_is_not_saved_to_a_url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_url_model_is_not_saved_to_a_url_of_another_scheme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    os.mkdir("s3:")
+    os.mkdir("hdfs:")
     model = sv.fit(np.eye(4), y=[0, 1, 0, 1]).model
     with pytest.raises(sv.UsageError, match="is a URL"):
-        model.save(Path("s3://m.ssvm"))
+        model.save(Path("hdfs://m.ssvm"))
 
 
 def test_url_names_with_a_colon_are_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def _run_folder(value: Any) -> Any:
     from streamsvm.model import find_model
 
     folder = getattr(value, "run", None) or getattr(value, "out", None)
-    if isinstance(folder, Path) and folder.is_dir():
+    if isinstance(folder, str) or (isinstance(folder, Path) and folder.is_dir()):
         return str(folder)
     if isinstance(folder, Path) or find_model(value) is not None:
         raise UsageError(

@@ -21,6 +21,7 @@ from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
 from streamsvm.types import Report, silent
+from streamsvm.working_copies import run_with_copies
 
 OnPass = Callable[[JsonObject], object]
 """A callback with the record of a pass. If it returns True, the fit ends after one more pass, which computes the certificate."""
@@ -98,7 +99,7 @@ def run_job(
     if hasattr(job, "memory"):
         check_groups()
     with open_job_report(progress=progress, on_event=on_event) as report, allow_interrupt():
-        result = action(job, report if on_pass is None else report_passes(report, on_pass))
+        result = run_with_copies(action, job, report if on_pass is None else report_passes(report, on_pass))
     if result.failure is not None:
         raise result.failure
     result = replace(

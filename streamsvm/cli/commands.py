@@ -250,6 +250,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, is_only_step
         from streamsvm.compute.compile_clock import CLOCK
         from streamsvm.engine.signals import install_signal_handlers
         from streamsvm.schedule.budget import check_addresses, check_groups
+        from streamsvm.working_copies import run_with_copies
 
         check_addresses()
         if hasattr(job, "memory"):
@@ -262,7 +263,7 @@ def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, is_only_step
         install_signal_handlers(),
     ):
         CLOCK.announce = None if as_json else partial(report, {"event": "compiling"})
-        result: JobResult = action(job, report)
+        result: JobResult = run_with_copies(action, job, report)
     if not as_json:
         for line in describe_result(name, job, result):
             say(line)

@@ -280,7 +280,7 @@ def ingest_dask(
     other. Returns the path of the store. Raises UsageError, DataError, ExistsError, StorageError, ClusterError.
     """
     job = _job(X, y, store, {"label": label, **({"weight": weight} if isinstance(weight, str) else {}), **options})
-    return ingest_collection(job, X, y, weight, client=client).store
+    return Path(ingest_collection(job, X, y, weight, client=client).store)
 
 
 def ingest_collection(

@@ -15,6 +15,7 @@ from streamsvm.config.options import Checked, Field, OptionValue, Quantity, fiel
 from streamsvm.config.options import parse_named_numbers as named_numbers
 from streamsvm.config.units import exact_size_text
 from streamsvm.errors import ConfigError, UsageError, quote
+from streamsvm.input_files import restore_urls
 from streamsvm.registry import load
 
 
@@ -155,7 +156,7 @@ def format_command(name: str, job: Checked, **changed: OptionValue) -> str:
     positional = [str(word) for place in step.positional for word in _as_tuple(values.get(place, ()))]
     if any(word.startswith("-") for word in positional):
         words.append("--")
-    return shlex.join([*words, *positional])
+    return restore_urls(shlex.join([*words, *positional]))
 
 
 def is_stated(field: Field, value: OptionValue) -> bool:

@@ -129,6 +129,9 @@ class Option:
     """For a table of settings: 'solver', 'loss' or 'kernel', whose registry is then ``choices``; else empty."""
     urls: bool = False
     """Whether a path may be the URL of a store in an object store."""
+    copies: str = ""
+    """For a path that may be the URL of a file, which is copied before or after the job: 'input', or the kind of output
+    (``working_copies``); empty for other options."""
     formats: tuple[str, ...] = ()
     """File formats that the option applies to; empty: all formats, or the option is not about files."""
 
@@ -447,7 +450,7 @@ def check_value(field: Field, value: OptionValue, name: str) -> None:
     """Raise UsageError for a value that the declaration does not allow; ``name`` is how the message calls the field."""
     if field.is_path:
         for part in value if isinstance(value, tuple | list) else (value,):
-            if not (field.option.urls and find_url(part) is not None):
+            if not ((field.option.urls or field.option.copies) and find_url(part) is not None):
                 refuse_url(part)
     if isinstance(value, str):
         _check_choice(field, value, name)

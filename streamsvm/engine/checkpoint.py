@@ -14,7 +14,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -35,6 +35,7 @@ from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
 from streamsvm.types import Report, Status
+from streamsvm.working_copies import publish, remove_published
 
 Tree: TypeAlias = Any
 """JSON as written by ``Encoder`` and read by ``Decoder``."""
@@ -245,17 +246,22 @@ class CheckpointDirectory:
         holds no checkpoint.
         """
         if not keep_existing:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self._remove()
         durable.make_directory(self.directory)
         sweep(self.directory.parent)
         try:
             yield
         except BaseException:
             if not self.number:
-                shutil.rmtree(self.directory, ignore_errors=True)
+                with suppress(StreamSVMError):  # the error that ended the run is the one to raise
+                    self._remove()
             raise
         if not self.keep_after_success:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self._remove()
+
+    def _remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
+        remove_published(self.directory)
 
     def check_absent(self) -> None:
         """Raise ExistsError if an interrupted run has left a checkpoint, which a new run would remove."""
@@ -266,9 +272,10 @@ class CheckpointDirectory:
             )
 
     def write(self, identity: JsonObject, content: Any) -> None:
-        """Write the next checkpoint in place of the older one. Raises StorageError."""
+        """Write the next checkpoint in place of the older one, also to its URL. Raises StorageError, ExistsError E-LOCKED."""
         path = self.directory / GENERATIONS[self.number % 2]
         write_checkpoint(path, self.number + 1, identity, content)
+        publish(self.directory)
         self.number += 1
 
     def read(self) -> list[CheckpointFile]:

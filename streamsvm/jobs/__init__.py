@@ -51,8 +51,8 @@ class JobResult:
     """Facts to know before using the outputs, one line each, which the command line prints after 'warning:'."""
     failure: StreamSVMError | None = field(default=None, kw_only=True)
     """The error that is raised at the end, although the outputs are complete."""
-    page: Path | None = field(default=None, kw_only=True)
-    """The path of the page of the run, if one was written."""
+    page: Path | str | None = field(default=None, kw_only=True)
+    """The path of the page of the run, if one was written; a text for a URL."""
 
     def facts(self) -> JsonObject:
         """Return the fields that can be written as JSON; paths become text."""
@@ -77,7 +77,7 @@ class JobResult:
         """Return the summary and a link to the page, for a notebook."""
         from streamsvm.display.html import build_card, element
 
-        link = [] if self.page is None else [element("a", "the page of the run", href=self.page.as_posix())]
+        link = [] if self.page is None else [element("a", "the page of the run", href=str(self.page))]
         return build_card(type(self).__name__, self.summary(), *link, *self._more())
 
     def _more(self) -> tuple[Markup, ...]:

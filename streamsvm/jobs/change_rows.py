@@ -60,8 +60,8 @@ class ChangeResult(JobResult):
 
     command: str
     """'forget' or 'learn'."""
-    out: Path
-    """The path of the new model."""
+    out: Path | str
+    """The path of the new model; a text for a URL."""
     rows: int
     """The number of rows that were removed or added."""
     without_influence: int

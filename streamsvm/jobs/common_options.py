@@ -124,7 +124,9 @@ class ClusterOptions(Checked):
     ] = False
 
 
-PAGE = Option("Also write the HTML page of the run, as 'streamsvm report' does.", "output", metavar="PATH")
+PAGE = Option(
+    "Also write the HTML page of the run, as 'streamsvm report' does.", "output", metavar="PATH", copies="file"
+)
 
 
 @option_group
@@ -408,7 +410,12 @@ class LandmarkOptions(KernelOptions):
     ] = "scale"
     landmark_file: Annotated[
         str | None,
-        Option("A .npy file of landmarks, one per row, with the columns of the store.", "kernel", metavar="PATH"),
+        Option(
+            "A .npy file of landmarks, one per row, with the columns of the store.",
+            "kernel",
+            metavar="PATH",
+            copies="input",
+        ),
     ] = None
 
 
@@ -420,8 +427,8 @@ RATING_TABLE = "rating-table"
 class ExportJob(OutputOptions):
     """The options of ``streamsvm export``; their names are the keys of a job file."""
 
-    model: Annotated[str, Option("The model: a file of streamsvm, LIBLINEAR or LIBSVM.")]
-    out: Annotated[str, Option("Path of the exported model.", metavar="PATH")]
+    model: Annotated[str, Option("The model: a file of streamsvm, LIBLINEAR or LIBSVM.", copies="input")]
+    out: Annotated[str, Option("Path of the exported model.", metavar="PATH", copies="file")]
     _: KW_ONLY
     format: Annotated[
         str,
@@ -464,10 +471,12 @@ class ReportJob(OutputOptions):
     runs: Annotated[
         tuple[str, ...],
         Option(
-            "Models with their MODEL.run folder beside them, or outputs of tune; several are compared.", metavar="RUN"
+            "Models with their MODEL.run folder beside them, or outputs of tune; several are compared.",
+            metavar="RUN",
+            copies="input",
         ),
     ]
-    out: Annotated[str, Option("Path of the page, an HTML file.")]
+    out: Annotated[str, Option("Path of the page, an HTML file.", copies="file")]
 
 
 GENERATORS = "streamsvm.store.generators:GENERATORS"
@@ -481,7 +490,8 @@ class SynthJob(NewStoreOptions):
     store: Annotated[
         str,
         Option(
-            "Path of the store; for table, messy-table and names, NAME.csv writes a CSV file with raw values instead."
+            "Path or URL of the store; for table, messy-table and names, NAME.csv writes a CSV file with raw values instead.",
+            copies="store",
         ),
     ]
     rows: Annotated[
@@ -519,13 +529,17 @@ class SynthJob(NewStoreOptions):
         store = Path(self.store)
         return store.with_name(f"{store.stem}.test{store.suffix or '.zarr'}")
 
+    def targets(self) -> list[Path]:
+        """Return the store and, if rows are set aside, the test store."""
+        return [Path(self.store), *([self.test_path()] if self.training_rows < self.rows else [])]
+
 
 @dataclass(frozen=True)
 class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, ScalingOptions):
     """The options of ``streamsvm embed``; their names are the keys of a job file."""
 
     store: Annotated[str, Option("The store with the rows.", urls=True)]
-    embedding: Annotated[str, Option("Path of the store with their features.")]
+    embedding: Annotated[str, Option("Path or URL of the store with their features.", copies="embedding")]
     _: KW_ONLY
     kernel: KernelName = "rbf"
     landmarks: Annotated[
@@ -539,6 +553,10 @@ class EmbedJob(OutputOptions, ClusterOptions, ReadingOptions, LandmarkOptions, S
     dtype: Annotated[str, Dtype] = "float32"
     chunk_bytes: ChunkBytes = CHUNK_BYTES
     time_limit: TimeLimit = float("inf")
+
+    def targets(self) -> list[Path]:
+        """Return the store that is written."""
+        return [Path(self.embedding)]
 
 
 class LossWeight(NamedTuple):

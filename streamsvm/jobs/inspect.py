@@ -19,11 +19,13 @@ from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.model.model import CURVES
+from streamsvm.objects import is_object, object_facts
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads, disk_speed
 from streamsvm.store import open_store
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.foreign import foreign_format
+from streamsvm.store.format import manifest
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.types import Report, Store, StoredFiles, silent
 
@@ -40,11 +42,16 @@ CLUSTER = (
 def info(path: Path, *, columns: bool = False) -> JsonObject:
     """Return facts about a store or a model; ``columns`` adds the statistics of every column. Raises StreamSVMError."""
     if (url := find_url(path)) is not None:
-        return store_facts(url, columns=columns)
+        return model_facts(url) if _is_model(url) else store_facts(url, columns=columns)
     if not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
     stored = is_folder(path) or foreign_format(path) is not None
     return store_facts(path, columns=columns) if stored else model_facts(path)
+
+
+def _is_model(url: str) -> bool:
+    """Return whether there is an object at a URL, and no store; a web server can answer for a folder, too."""
+    return not is_object(f"{url}/{manifest.FILE}") and is_object(url)
 
 
 def store_facts(path: Path | str, *, columns: bool = False) -> JsonObject:
@@ -99,9 +106,9 @@ def _statistics(store: StoredFiles) -> list[JsonObject]:
     return [dict(zip(keys, row, strict=True)) for row in zip(names, *(a.tolist() for a in arrays), strict=True)]
 
 
-def model_facts(path: Path) -> JsonObject:
+def model_facts(path: Path | str) -> JsonObject:
     """Return facts about a model and how it was made, as plain JSON."""
-    model = models.load(path)
+    model, url = models.load(Path(path)), find_url(path)
     provenance = model.provenance
     return {
         "kind": "model",
@@ -117,7 +124,7 @@ def model_facts(path: Path) -> JsonObject:
         else {**model.expansion.header(), "points": model.weights.shape[1] - 1},
         "threshold": model.provenance.get("threshold"),
         "calibration": None if model.calibration is None else model.calibration.header(),
-        "bytes": path.stat().st_size,
+        "bytes": Path(path).stat().st_size if url is None else object_facts(url).size,
         "certificates": provenance.get("certificates", []),
         "changes": provenance.get("changes", []),
         "settings": provenance.get("settings", {}),
@@ -133,9 +140,9 @@ def verify(path: Path, report: Report = silent) -> JsonObject:
     url = find_url(path)
     if url is None and not is_there(path):
         raise MissingError(f"there is nothing at {path}", hint="name a store or a model")
-    if url is None and not is_folder(path) and foreign_format(path) is None:
+    if _is_model(url) if url is not None else not is_folder(path) and foreign_format(path) is None:
         models.load(path)
-        return {"path": str(path), "kind": "model", "bad": []}
+        return {"path": url or str(path), "kind": "model", "bad": []}
     store = open_store(path)
     stopwatch, repeated = Stopwatch(), count_retries()
     buffers, layout, bad, rows = store.buffers(), store.layout, [], 0

@@ -19,8 +19,8 @@ from streamsvm.types import Report, silent
 class ReportResult(JobResult):
     """The result of ``report``."""
 
-    out: Path
-    """The path of the page."""
+    out: Path | str
+    """The path of the page; a text for a URL."""
     runs: int
     """The number of runs on the page."""
     bytes: int

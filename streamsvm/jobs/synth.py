@@ -36,9 +36,9 @@ from streamsvm.types import Batch, Report, silent
 class SynthResult(JobResult):
     """The result of ``synth``: the paths and the number of rows."""
 
-    store: Path
-    """The path of the store."""
-    test: Path | None
+    store: Path | str
+    """The path of the store; a text for a URL."""
+    test: Path | str | None
     """The path of the test store; None if there is none."""
     rows: int
     """Number of generated rows, including those of the test store."""

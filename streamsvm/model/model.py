@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import wraps
@@ -24,12 +25,14 @@ from streamsvm import __version__, durable
 from streamsvm.aliases import Array, JsonObject
 from streamsvm.array_file import open_container, pieces
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError, quote
-from streamsvm.input_files import is_file, open_regular, refuse_url
+from streamsvm.input_files import find_url, is_file, open_regular
 from streamsvm.losses import LOSSES
+from streamsvm.objects import upload_file
 from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.types import Certificate
 from streamsvm.types.data import check_recorded
+from streamsvm.working_copies import download_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -631,8 +634,13 @@ class Model:
 
     @with_python_wording
     def save(self, path: Path) -> None:
-        """Write the model to a file, completely or not at all. Raises StorageError, UsageError for a URL."""
-        refuse_url(path)
+        """Write the model to a file, also at a URL, completely or not at all. Raises StorageError, SecurityError, UsageError."""
+        if (url := find_url(path)) is not None:
+            with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+                copy = Path(folder, "model.ssvm")
+                self.save(copy)
+                upload_file(copy, url)
+            return
         text, tensors = self._parts()
         sealed = {"header": text, "sha256": hash_model(text, tensors)}
         durable.write_stream(path, pieces(tensors, sealed, by_name=True))
@@ -751,6 +759,11 @@ def load(path: Path) -> Model:
     """Read and verify a model file, also one written by LIBLINEAR or LIBSVM. Raises MissingError, DataError (E-MODEL,
     E-VERSION).
     """
+    if (url := find_url(path)) is not None:
+        with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
+            copy = Path(folder, "model.ssvm")
+            download_file(url, copy)
+            return load(copy)
     if not is_file(path):
         raise MissingError(f"there is no model at {path}", hint="create one with 'streamsvm fit'")
     head = _read_head(path)

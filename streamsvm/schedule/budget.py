@@ -12,13 +12,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from streamsvm.compute import freed_memory, passes_loaded
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
-from streamsvm.objects import MAX_IN_FLIGHT
+from streamsvm.input_files import find_url
+from streamsvm.objects import MAX_IN_FLIGHT, SENT_PART_BYTES
 from streamsvm.schedule.machine import anonymous_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
+from streamsvm.working_copies import UPLOADS, find_working_folder
 
 MIB = 1 << 20
 COMPILER_BYTES = 72 * MIB
@@ -215,6 +218,23 @@ def request_terms(nbytes: int, requests: int) -> list[Term]:
     """Return the term of requests to an object store that are in flight, each for ``nbytes`` bytes."""
     each = REQUEST_BYTES + int(BODY_COPIES * nbytes)
     return [Term("requests in flight", CLIENT_BYTES + requests * each, f"{requests} to the object store x {mib(each)}")]
+
+
+def upload_terms(stores: Sequence[Path], chunk_bytes: int) -> list[Term]:
+    """Return the term of the units that are being sent to stores at URLs; none for stores on a disk."""
+    count = UPLOADS * sum(find_working_folder(path) is not None for path in stores)
+    if not count:
+        return []
+    each = REQUEST_BYTES + int((1 + BODY_COPIES) * chunk_bytes)
+    return [Term("units being sent", CLIENT_BYTES + count * each, f"{count} to the object store x {mib(each)}")]
+
+
+def copies_term(path: Path | str) -> list[Term]:
+    """Return the term of the part of a file that is being sent to a URL; none for an output on a disk."""
+    if find_url(path) is None and find_working_folder(Path(path)) is None:
+        return []
+    nbytes = CLIENT_BYTES + REQUEST_BYTES + int((1 + BODY_COPIES) * SENT_PART_BYTES)
+    return [Term("files being sent", nbytes, f"a part of {mib(SENT_PART_BYTES)} of a checkpoint or a model")]
 
 
 def read_further_ahead(memory: MemoryPlan, layout: Layout, depth: int, buffer: int, readers: int) -> MemoryPlan:

@@ -7,6 +7,7 @@ zarr         the Zarr store
 hdf5         the HDF5 store
 hdf5_checks  open HDF5 files of other programs; refuse external data and filter plugins
 remote       read a store in an object store
+remote_writes  write a store to an object store
 chunk_cache  keep parts of stores in object stores on this machine
 foreign      Zarr and HDF5 files of other programs, read in place as a store
 reader       read and verify the chunks of a store on disk
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from streamsvm.aliases import Handle
-from streamsvm.errors import ExistsError, SecurityError
+from streamsvm.errors import ExistsError, SecurityError, UsageError
 from streamsvm.input_files import find_url
 from streamsvm.registry import Registry
+from streamsvm.working_copies import find_working_folder
 
 if TYPE_CHECKING:
     from streamsvm.store.format.arrays import Encoding
@@ -109,6 +111,14 @@ def create(
     name = store_format or SUFFIXES.get(path.suffix, "zarr")
     if name == "hdf5" and compression == "auto":
         compression = "none"
+    if (folder := find_working_folder(path)) is not None:
+        from streamsvm.store.remote_writes import UploadingZarrBackend
+
+        if name != "zarr":
+            raise UsageError(
+                f"{folder.url} cannot be a store of {name}", hint="in an object store only Zarr stores are written"
+            )
+        return StoreWriter(path, sparse, chunk_bytes, UploadingZarrBackend(), False, encoding, compression)
     backend = BACKENDS[name]()
     replaces = (path / manifest.FILE).exists()
     return StoreWriter(path, sparse, chunk_bytes, backend, replaces, encoding, compression)

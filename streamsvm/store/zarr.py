@@ -181,10 +181,13 @@ class ZarrBackend:
         before, after = unit_file_name(self._directory, spec)
         path = Path(f"{before}{index}{after}")
         if not self._is_on_disk(path, spec, index, payload, crc):
-            write = durable.write_file if self._repair else durable.write_part
-            write(path, payload, crc.to_bytes(CRC_BYTES, "little"))
-            self._unsynced.append(path)
+            self._store_unit(path, payload, crc)
         self._crcs[spec.name].append(crc)
+
+    def _store_unit(self, path: Path, payload: Any, crc: int) -> None:
+        write = durable.write_file if self._repair else durable.write_part
+        write(path, payload, crc.to_bytes(CRC_BYTES, "little"))
+        self._unsynced.append(path)
 
     def _is_on_disk(self, path: Path, spec: ArraySpec, index: int, payload: Any, crc: int) -> bool:
         """Return whether an interrupted build has written this unit, or it is undamaged in the store to repair."""

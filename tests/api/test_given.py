@@ -221,7 +221,7 @@ def test_api_rows_are_fitted_and_judged_as_their_store_is(tmp_path: Path) -> Non
     assert sv.fit(X, Y, C=0.5).model == expected
     kept = sv.fit(X, tmp_path / "kept.ssvm", y=Y, C=0.5)
     assert sv.load_model(tmp_path / "kept.ssvm") == kept.model == expected
-    assert (kept.run / "certificate.json").is_file()
+    assert Path(kept.run, "certificate.json").is_file()
     of_store = sv.evaluate(tmp_path / "model.ssvm", tmp_path / "rows.zarr").evaluation
     assert sv.evaluate(expected, X, y=Y).evaluation == of_store
     assert {path.name for path in tmp_path.iterdir()} == {

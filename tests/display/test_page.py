@@ -115,7 +115,7 @@ def test_page_notebook_shows_the_page_in_a_frame_that_runs_nothing(place: Path, 
     assert found.tags.count("iframe") == found.tags.count("details") == 1
     assert "converged" in found.text
     assert dict(found.attributes)["sandbox"] == ""
-    assert dict(found.attributes)["srcdoc"] == build_page([read_run(result.run)])
+    assert dict(found.attributes)["srcdoc"] == build_page([read_run(Path(result.run))])
     for file in result.run.iterdir():
         file.unlink() if file.is_file() else None
     assert "<iframe" not in result._repr_html_()

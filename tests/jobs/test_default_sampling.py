@@ -72,7 +72,7 @@ def test_landmarks_of_a_fit_are_chosen_by_labels(store, settings, embedding, fol
     assert sampling_of(found.model) == "greedy"
     assert np.array_equal(found.model.weights, stated.model.weights)
     assert found.plan.facts()["why_sampling"] == "labels may be used to choose landmarks"
-    began = json.loads((found.run / "events.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    began = json.loads(Path(found.run, "events.jsonl").read_text(encoding="utf-8").splitlines()[0])
     assert "--sampling greedy" in began["command"]
 
 

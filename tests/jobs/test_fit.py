@@ -125,7 +125,7 @@ def test_fit_run_folder_tells_the_whole_story(place: Path, tmp_path: Path, cache
     assert plan["fits"] is True
     assert plan["blocks"] == ("kept in memory" if cached else "read in every pass")
 
-    said = json.loads((result.run / "certificate.json").read_text())
+    said = json.loads(Path(result.run, "certificate.json").read_text())
     assert said["status"] == "converged"
     assert (said["primal"], said["dual"]) == (certificate(result).primal, certificate(result).dual)
     assert said["problems"][0]["gap"] == said["gap"] == certificate(result).gap
@@ -256,7 +256,7 @@ def test_fit_last_pass_allowed_gives_an_exact_certificate(
     assert result.training.passes == passes
     assert certificate(result).exact
     assert certificate(result).primal == pytest.approx(objective(rows_of(), result.model.weights[0], 1.0), rel=1e-9)
-    assert json.loads((result.run / "certificate.json").read_text())["status"] == "max passes"
+    assert json.loads(Path(result.run, "certificate.json").read_text())["status"] == "max passes"
 
 
 def test_fit_time_limit_ends_with_an_exact_certificate(place: Path, tmp_path: Path) -> None:

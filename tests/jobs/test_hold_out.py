@@ -50,7 +50,8 @@ def parts(path: Path, **options: Any) -> tuple[list[int], list[int], Any]:
     """The values of x in the store and in the test store."""
     settings: dict[str, Any] = {"label": "y", "drop": ("day",), "overwrite": True} | options
     result = ingest(IngestJob(sources=(path,), store=path.parent / "s.zarr", **settings))
-    return numbers(result.store), numbers(result.test_store), result
+    test = None if result.test_store is None else Path(result.test_store)
+    return numbers(Path(result.store)), numbers(test), result
 
 
 def numbers(root: Path | None) -> list[int]:

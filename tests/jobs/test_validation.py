@@ -157,7 +157,7 @@ def test_validation_patience_ends_the_run_with_the_best_model_certified(
     hinge = np.maximum(0.0, 1.0 - y * (X @ w[:-1] + w[-1])).sum()
     assert certificate.primal == pytest.approx(0.5 * w @ w + 10.0 * hinge, rel=1e-6)
     assert 0.0 < certificate.dual <= certificate.primal
-    kept = json.loads((result.run / "certificate.json").read_text())
+    kept = json.loads(Path(result.run, "certificate.json").read_text())
     assert kept["status"] == "patience"
     assert kept["validation"]["error"] == said["error"]
 

@@ -137,7 +137,7 @@ def gap_in_float64(result: FitResult, data: Split, C: float) -> float:
 
 def trajectory(result: FitResult) -> list[tuple[float, float]]:
     """Iterations and gap as the run folder has them, of the last fit it holds."""
-    events = [json.loads(line) for line in (result.run / "events.jsonl").read_text().splitlines()]
+    events = [json.loads(line) for line in Path(result.run, "events.jsonl").read_text().splitlines()]
     events = events[max(k for k, event in enumerate(events) if event["event"] == "plan") :]
     entries = [entry for event in events if event["event"] == "pass" for entry in event["facts"].get("trajectory", [])]
     return [(entry[0], entry[1]) for entry in entries]

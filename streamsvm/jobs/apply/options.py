@@ -30,7 +30,7 @@ SUFFIXES = (*NAMED_COLUMN_SUFFIXES, ".npy", ".txt")
 class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     """The options of ``streamsvm predict``. The keys of a job file are the names of these fields and of the fields of the groups."""
 
-    model: Annotated[str, Option("The model.")]
+    model: Annotated[str, Option("The model.", copies="input")]
     data: Annotated[
         tuple[str, ...],
         Option(
@@ -41,7 +41,10 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
     ]
     out: Annotated[
         str,
-        Option("NAME.csv, NAME.parquet, NAME.txt (without a header), NAME.npy, or - for CSV on standard output."),
+        Option(
+            "NAME.csv, NAME.parquet, NAME.txt (without a header), NAME.npy, or - for CSV on standard output.",
+            copies="file",
+        ),
     ]
     output: Annotated[
         str | tuple[str, ...],
@@ -91,7 +94,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
 class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     """The options of ``streamsvm evaluate``. The keys of a job file are the names of these fields and of the fields of the groups."""
 
-    model: Annotated[str, Option("The model.")]
+    model: Annotated[str, Option("The model.", copies="input")]
     data: Annotated[
         tuple[str, ...],
         Option(
@@ -174,8 +177,8 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
             )
 
 
-CHANGEABLE_MODEL = Option("The model, fitted with --certify updates.")
-NEW_MODEL = Option("Path of the new model.", metavar="NEW")
+CHANGEABLE_MODEL = Option("The model, fitted with --certify updates.", copies="input")
+NEW_MODEL = Option("Path of the new model.", metavar="NEW", copies="file")
 
 
 @dataclass(frozen=True)
@@ -197,6 +200,7 @@ class ForgetJob(OutputOptions, MemoryOptions, NewRowOptions):
             "Also write a CSV file that says of each row whether it is proved to have had no influence on the optimum (none), or not (some).",
             "output",
             metavar="PATH",
+            copies="file",
         ),
     ] = None
 

@@ -75,6 +75,7 @@ from streamsvm.store.write.resume import SPACE_FACTOR, store_outputs
 from streamsvm.store.write.writer import LARGEST_JOURNAL, StoreWriter
 from streamsvm.types import Chunk, Report, Store, Term, silent
 from streamsvm.types.data import BYTES_OF_TYPE
+from streamsvm.working_copies import find_working_folder, publish_journal
 
 FORMAT = 1
 JOURNAL = "journal.json"
@@ -94,8 +95,8 @@ SCALE_ROWS = 8192
 class EmbedResult(JobResult):
     """The result of ``embed``: an embedding that was built or reused."""
 
-    embedding: Path
-    """The path of the embedding."""
+    embedding: Path | str
+    """The path of the embedding; a text for a URL."""
     projection: Projection
     """The landmarks and W of its map."""
     rows: int
@@ -138,6 +139,7 @@ def plan_memory(job: EmbedJob, store: Store, request: NystromRequest, threads: i
     terms += [t for t in embedding_terms(request, store.layout) if t.name != "feature buffers"]
     terms.append(Term("kernel values", threads * 4 * part_rows(m) * m, f"{threads} x {part_rows(m)} rows at a time"))
     terms.append(Term("chunks being written", 3 * chunk, f"3 x {mib(chunk)}"))
+    terms += budget.upload_terms([Path(job.embedding)], chunk)
     terms.append(feature_blocks_term(chunk, store.layout, m, threads))
     if job.dtype == "int8":
         terms.append(Term("column scales", 4 * part_rows(m) * m, "features of a sample, as many rows at a time"))
@@ -238,6 +240,8 @@ class Builder:
 
     def _check_space(self, rank: int, directory: Path) -> None:
         """Raise StorageError if the disk has less free space than the rest of the embedding needs."""
+        if find_working_folder(directory) is not None:
+            return
         needed = round(SPACE_FACTOR * self.store.layout.rows * (rank * BYTES_OF_TYPE[self.job.dtype] + 8))
         written = sum(f.stat().st_size for f in directory.rglob("*") if f.is_file())
         free = shutil.disk_usage(directory).free
@@ -584,6 +588,7 @@ class FeatureWriter:
     def _write_journal(self) -> None:
         self._journal["progress"] = self._writer.progress()
         durable.write_file(self._writer.directory / JOURNAL, json.dumps(self._journal).encode())
+        publish_journal(self._writer.directory)
 
 
 def column_scale(projection: Projection, request: NystromRequest, store: Store) -> Float32:

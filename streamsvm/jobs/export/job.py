@@ -89,8 +89,8 @@ TEXT_FORMATS = (LIBLINEAR, LIBSVM)
 class ExportResult(JobResult):
     """The result of an export."""
 
-    out: Path
-    """Path of the file."""
+    out: Path | str
+    """Path of the file; a text for a URL."""
     kind: str
     """'linear' or 'kernel'."""
     bytes: int

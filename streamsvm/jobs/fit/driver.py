@@ -57,6 +57,7 @@ from streamsvm.engine.state_transfer import DriverState
 from streamsvm.engine.store_reference import StoreGuard, reference_to
 from streamsvm.errors import DataError, InterruptedRun, MissingError
 from streamsvm.features.scaling import Raw, Standardized
+from streamsvm.input_files import restore_urls
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate import (
     Calibrated,
@@ -136,6 +137,7 @@ from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Kind, Layout, Problem, Report, Status, Stop, Store, silent
+from streamsvm.working_copies import run_with_copies
 
 if TYPE_CHECKING:
     from streamsvm.display.html import Markup
@@ -196,8 +198,8 @@ class FitResult(JobResult):
     """The finished training. For a run that had already finished, it is read from the record, without solver states."""
     plan: Plan
     """The plan of the last training."""
-    run: Path
-    """The folder with the plan, the events, the certificate and a copy of the model."""
+    run: Path | str
+    """The folder with the plan, the events, the certificate and a copy of the model; a text for a URL."""
     models: dict[float, Model]
     """All models, by C."""
     evaluation: EvaluateResult | None = None
@@ -230,7 +232,9 @@ class FitResult(JobResult):
         """Return the path of the model and how it was trained, as short texts by name."""
         model = str(self.run).removesuffix(".run")
         return {
-            **({"model": model} if self.run.is_dir() else {}),  # a fit of arrays may have deleted its files
+            **(
+                {"model": model} if isinstance(self.run, str) or self.run.is_dir() else {}
+            ),  # a fit of arrays may have deleted its files
             "solver": self.plan.solver_name,
             "gap": f"{percent(self.gap)} ({percent(self.plan.tolerance)} asked for)",
             "status": self.status,
@@ -240,7 +244,9 @@ class FitResult(JobResult):
         }
 
     def _more(self) -> tuple[Markup, ...]:
-        """Return the page of the run, collapsed; empty if its record was deleted."""
+        """Return the page of the run, collapsed; empty if its record was deleted or is at a URL."""
+        if isinstance(self.run, str):
+            return ()
         from streamsvm.display.html import fold
         from streamsvm.display.page import build_page, frame_page
         from streamsvm.display.read_record import read_run
@@ -315,7 +321,7 @@ def fit(
     asked: Checked | None = None,
     test_store: Path | None = None,
 ) -> FitResult:
-    """Train and save a model, through ``executor`` or the cluster the job names.
+    """Train and save a model, through ``executor`` or the cluster the job names. Its files may be at URLs.
 
     ``asked``: the job as the user gave it, from which the command to repeat the fit is formed; None: ``job``.
     ``test_store``: held-out rows of files, on which the best of several C is chosen; None: it is not.
@@ -324,10 +330,14 @@ def fit(
     with the command that resumes it.
     """
     began = time.monotonic()
-    with executor_for(job, executor) as workers:
-        if workers is not None:  # a task is one thread
-            job = replace(job, memory=budget.memory_limit(workers.memory_limit(job.memory)), threads=1)
-        return _plan_and_fit(job, report, workers, began, asked, test_store)
+
+    def fit_with_local_outputs(job: FitJob, report: Report) -> FitResult:
+        with executor_for(job, executor) as workers:
+            if workers is not None:  # a task is one thread
+                job = replace(job, memory=budget.memory_limit(workers.memory_limit(job.memory)), threads=1)
+            return _plan_and_fit(job, report, workers, began, asked, test_store)
+
+    return run_with_copies(fit_with_local_outputs, job, report)
 
 
 def _plan_and_fit(  # noqa: PLR0917
@@ -864,4 +874,4 @@ def _draw_page(context: FitContext) -> None:
 def final_event(job: FitJob, plan: Plan, training: Training) -> JsonObject:
     """Return the last event of a run."""
     paths = paths_by_C(Path(job.model), plan.costs).values()
-    return {"event": "done", "model": ", ".join(map(str, paths)), **summary(training, plan)}
+    return {"event": "done", "model": restore_urls(", ".join(map(str, paths))), **summary(training, plan)}

@@ -74,7 +74,7 @@ def fit_cached(
         if of_store.report is not None:  # the page was written before the evaluation
             from streamsvm.jobs.report import write_page
 
-            write_page([result.run], output_path(of_store.report))
+            write_page([Path(result.run)], output_path(of_store.report))
     return replace(result, notices=tuple(notices))
 
 

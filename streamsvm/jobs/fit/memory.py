@@ -44,7 +44,9 @@ def plan_memory(
     limit, readers = budget.memory_limit(job.memory), count_readers(job, solver, layout, count)
     terms = [*budget.steady_terms(), *budget.block_terms(layout, job.prefetch, store.buffers().nbytes, readers)]
     terms += calibration_terms(job, solver, problems, feature_layout, readers) + enclosure_terms(job, problems, readers)
-    terms += warm_start_terms(problems) + _memory_of_validation(job, layout, problems, count)
+    terms += (
+        budget.copies_term(job.model) + warm_start_terms(problems) + _memory_of_validation(job, layout, problems, count)
+    )
     problems_per_batch = solver.problems_per_batch or len(problems)
     active, others = costs[:problems_per_batch], costs[problems_per_batch:]
     solver_bytes = sum(c.fixed for c in active) + sum(c.solved for c in others) + sum_shared_bytes(costs, problems)

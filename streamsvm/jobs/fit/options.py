@@ -195,7 +195,11 @@ class FitJob(
 
     store: Annotated[str, Option("The store to train on.", urls=True)]
     model: Annotated[
-        str, Option("Path of the model. The folder MODEL.run beside it gets the plan, the events and the certificate.")
+        str,
+        Option(
+            "Path or URL of the model. The folder MODEL.run beside it gets the plan, the events and the certificate.",
+            copies="model",
+        ),
     ]
     _: KW_ONLY
     features_key: Annotated[
@@ -239,6 +243,7 @@ class FitJob(
             "A linear model with the same columns and classes from which to start; C, loss and scaling may differ.",
             "solver",
             metavar="MODEL",
+            copies="input",
         ),
     ] = None
     validation: Annotated[
@@ -338,6 +343,7 @@ class FitJob(
             "or (problems, rows) for several problems.",
             "output",
             metavar="PATH",
+            copies="file",
         ),
     ] = None
     groups: Annotated[

@@ -22,7 +22,7 @@ from streamsvm.aliases import JsonObject
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.input_files import find_url, is_file, open_regular
+from streamsvm.input_files import find_url, is_file, open_regular, restore_urls
 from streamsvm.jobs.embed.plan import parameters_of
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, to_model_rows
@@ -89,7 +89,10 @@ def write_outputs(
     """
     target, costs = Path(job.model), plan.costs
     run = run_folder(target)
-    durable.write_file(run / JOB, json.dumps(plain_settings(job), indent=1).encode())
+    settings = {
+        name: restore_urls(value) if isinstance(value, str) else value for name, value in plain_settings(job).items()
+    }
+    durable.write_file(run / JOB, json.dumps(settings, indent=1).encode())
     durable.write_file(run / PLAN, json.dumps(plan.facts(), indent=1).encode())
     copies, paths = paths_by_C(run / COPY, costs), paths_by_C(target, costs)
     for C, model in models.items():

@@ -26,6 +26,7 @@ from streamsvm.engine.checkpoint import CheckpointFile
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.errors import ConfigError, StreamSVMError, quote
+from streamsvm.input_files import restore_urls
 from streamsvm.jobs.embed.plan import AUTO_SAMPLING, GREEDY, UNIFORM, choose_sampling
 from streamsvm.jobs.fit.fallback import FLOAT64, plan_fallback, plan_in_float64
 from streamsvm.jobs.fit.notices import missing_calibration_notice
@@ -67,6 +68,7 @@ def result_settings(job: FitJob) -> JsonObject:
     """Return the settings that affect the result, as plain JSON."""
     plain: JsonObject = msgspec.to_builtins(job)
     lists = {name: list(value) if isinstance(value, tuple) else value for name, value in plain.items()}
+    lists |= {name: restore_urls(value) for name, value in lists.items() if isinstance(value, str)}
     return {name: value for name, value in lists.items() if name not in CHANGEABLE}
 
 
@@ -196,7 +198,9 @@ def list_outputs(job: FitJob, store: Store, costs: list[float], *, checkpoint: b
     others = {job.dual: ("dual", ARRAY), job.report: ("report", PAGE)}
     for path, (name, kind) in others.items():
         if path is not None:
-            may_replace = checkpoint or (all(replaceable.values()) and path == _find_recorded_path(job, name))
+            may_replace = checkpoint or (
+                all(replaceable.values()) and restore_urls(path) == _find_recorded_path(job, name)
+            )
             outputs.append(Output(Path(path), kind, may_exist=may_replace))
     return outputs
 

@@ -91,7 +91,7 @@ def describe(
         missing="error",
         undecided={},
         max_census_rows=most_rows,
-        memory_limit=memory_for_source(job.memory, job.chunk_bytes, 0, shuffle=False).limit,
+        memory_limit=memory_for_source(job.memory, job.chunk_bytes, (), shuffle=False).limit,
     )
     if stated.on_bad_line == "skip" or (open_rows is None and form_of(job.sources, stated.format) == "jsonl"):
         # With "skip", JSON lines are parsed one by one, so that each bad line is counted. With "zero", missing values

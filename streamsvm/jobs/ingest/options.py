@@ -91,6 +91,7 @@ class RowsOptions(ReadOptions):
             "Tables: a file with the kind of each column, in the form that --write-schema writes.",
             "columns",
             formats=TABLES,
+            copies="input",
         ),
     ] = None
     recognize: Annotated[
@@ -280,7 +281,7 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
             urls=True,
         ),
     ]
-    store: Annotated[Path, Option("Path of the store.")]
+    store: Annotated[Path, Option("Path or URL of the store.", copies="store")]
     positive: Annotated[
         str | None, Option("Train one class against the rest: the label that becomes class 1.", "labels")
     ] = None
@@ -296,7 +297,8 @@ class IngestJob(ClusterOptions, MemoryOptions, NewStoreOptions, RowsOptions):
         ),
     ] = "auto"
     test_store: Annotated[
-        Path | None, Option("Path of the test store.", "output", default="NAME.test.zarr beside NAME.zarr")
+        Path | None,
+        Option("Path or URL of the test store.", "output", default="NAME.test.zarr beside NAME.zarr", copies="store"),
     ] = None
     store_format: Annotated[
         str | None,

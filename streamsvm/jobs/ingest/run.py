@@ -226,9 +226,9 @@ class StoreForm(NamedTuple):
 class IngestResult(JobResult):
     """The result of an ingest: the stores, and the numbers of rows and columns in them."""
 
-    store: Path
-    """The path of the store."""
-    test_store: Path | None
+    store: Path | str
+    """The path of the store; a text for a URL."""
+    test_store: Path | str | None
     """The path of the test store; None if no rows were held out."""
     rows: int
     """Number of rows in the store."""
@@ -291,12 +291,11 @@ def ingest_sources(job: IngestJob, report: Report = silent, executor: Executor |
     """Do the work of ``ingest``; an error names only the first bad value."""
     files = expand(job.sources, job.table_version)
     job = replace(job.with_schema(), sources=files, store=output_path(job.store))
-    stores = len(job.targets())
     thread_count = count_wanted_threads(job.threads)
     memory = memory_for_source(
         job.memory,
         job.chunk_bytes,
-        stores,
+        job.targets(),
         shuffle=job.shuffle,
         threads=thread_count,
         files=files_read(files),
@@ -329,8 +328,8 @@ def ingest_from(
     An interrupted run is not continued. Raises the errors of ``ingest``.
     """
     job = replace(job, store=output_path(job.store))
-    stores, thread_count = len(job.targets()), count_wanted_threads(job.threads)
-    memory = memory_for_source(job.memory, job.chunk_bytes, stores, shuffle=job.shuffle, threads=thread_count)
+    thread_count = count_wanted_threads(job.threads)
+    memory = memory_for_source(job.memory, job.chunk_bytes, job.targets(), shuffle=job.shuffle, threads=thread_count)
 
     def opener(path: Path, sparse: bool, chunk_bytes: int) -> StoreWriter:
         size, form, packed = chunk_bytes, job.store_format, job.compression
@@ -456,20 +455,20 @@ class SourceMemory(NamedTuple):
 def memory_for_source(
     stated: int | None,
     chunk_bytes: int,
-    stores: int,
+    targets: Sequence[Path],
     *,
     shuffle: bool,
     threads: int = 1,
     files: Sequence[Path] = (),
     width: Callable[[], TableWidth] = lambda: NO_TABLE,
 ) -> SourceMemory:
-    """Return the memory limit of a source, given ``stores`` writers, and the number of threads, up to ``threads``, for
+    """Return the memory limit of a source, given the paths of the stores, and the number of threads, up to ``threads``, for
     which memory suffices.
 
     ``files``: the paths that are read. ``width`` returns the memory that the columns of a table take. Raises
     BudgetError, with a sufficient limit, if memory does not suffice for one thread.
     """
-    limit = budget.memory_limit(stated)
+    limit, stores = budget.memory_limit(stated), len(targets)
     names = budget.files_term(files)
 
     def plan_with(count: int, wide: int = 0) -> budget.MemoryPlan:
@@ -484,6 +483,7 @@ def memory_for_source(
                 CHUNKS_PER_WRITER * chunk_bytes * stores,
                 f"{CHUNKS_PER_WRITER} of {mib(chunk_bytes)} for each store",
             ),
+            *budget.upload_terms(targets, chunk_bytes),
             *([Term("shuffle", SHUFFLE_BYTES * stores, "a run or a bucket of rows")] if shuffle else []),
         )
         return budget.MemoryPlan(terms, limit, resident=True, cached=False, retain=True, threads=count)

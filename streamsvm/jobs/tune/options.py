@@ -61,7 +61,7 @@ class TuneJob(
     """
 
     store: Annotated[str, Option("The store with the rows, which are divided into folds.", urls=True)]
-    out: Annotated[str, Option("A directory for the tables and the heat map.")]
+    out: Annotated[str, Option("A directory for the tables and the heat map.", copies="folder")]
     _: KW_ONLY
     # None if not given, because C and nu exclude each other
     C: Annotated[

@@ -110,8 +110,8 @@ before."""
 class TuneResult(JobResult):
     """The result of a search: the table of scores, its best row, and its path."""
 
-    out: Path
-    """The directory of the table."""
+    out: Path | str
+    """The directory of the table; a text for a URL."""
     scores: tuple[Score, ...]
     """The rows of the table."""
     best: Score

@@ -19,6 +19,7 @@ from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import encoding_of
 from streamsvm.store.write.writer import Journal, StoreWriter, read_unfinished_build
+from streamsvm.working_copies import find_working_folder
 
 SPACE_FACTOR = 1.05
 """The disk space that must be free, as a multiple of the estimated size of the store."""
@@ -132,8 +133,10 @@ def require_space(target: Path, nbytes: float) -> None:
     """Raise StorageError E-NOSPACE if the disk has too little space for a store of about ``nbytes``.
 
     The files of an interrupted build count as free space, because the build uses them; those of a finished store do
-    not.
+    not. A store at a URL needs none.
     """
+    if find_working_folder(target) is not None:
+        return
     free, needed = shutil.disk_usage(target.parent).free, round(nbytes * SPACE_FACTOR)
     written = sum(f.stat().st_size for f in target.rglob("*") if f.is_file()) if target.is_dir() else 0
     if free + (0 if (target / manifests.FILE).exists() else written) < needed:

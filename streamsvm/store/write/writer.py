@@ -27,7 +27,7 @@ from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.options import field_values
 from streamsvm.durable import sweep
-from streamsvm.errors import DataError, StorageError
+from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.input_files import read_whole
 from streamsvm.outputs import ANY_STORE, refuse_foreign
 from streamsvm.rows import Dense, Float32, Rows
@@ -38,6 +38,7 @@ from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.chunking import Chunker, new_chunker
 from streamsvm.types import Chunk
+from streamsvm.working_copies import publish_journal, remove_published
 
 MOMENT_FIELDS = ("counts", "mean", "M2", "minimum", "maximum")
 NO_CODES = np.empty(0, np.int32)
@@ -213,6 +214,8 @@ class StoreWriter:
         self.backend.abort()
         if self.repairs is None and self._chunker is not None:
             shutil.rmtree(self.directory, ignore_errors=True)
+            with suppress(StreamSVMError):
+                remove_published(self.directory)
 
     def suspend(self) -> int:
         """Keep the unfinished store, so that it can be resumed; return the number of durable chunks."""
@@ -259,6 +262,7 @@ class StoreWriter:
         resumable = self.backend.sync()
         if self.journal is not None:
             self.journal.note(self.directory, self.backend.note())
+            publish_journal(self.directory)
             self._durable_chunks = len(self._chunks) if resumable else self._durable_chunks
 
     def _check_repair(self, manifest: Manifest) -> Manifest:
