@@ -232,9 +232,9 @@ def test_model_without_certify_has_no_trace_of_it(tmp_path: Path) -> None:
     X, y = drawn_rows()
     model = sv.fit(X, y).model
     assert "certify" not in model.provenance["settings"]
-    with pytest.raises(UsageError, match="proves nothing of its answers"):
+    with pytest.raises(UsageError, match="cannot prove its predictions"):
         model.predict(X, certify=True)
-    with pytest.raises(UsageError, match="proves nothing of its answers"):
+    with pytest.raises(UsageError, match="cannot prove its predictions"):
         sv.evaluate(model, X, y=y, certify=True)
 
 

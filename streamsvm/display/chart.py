@@ -47,7 +47,7 @@ class Axis(NamedTuple):
     log: bool = False
     """Whether the scale is logarithmic."""
 
-    def at(self, value: float) -> float:
+    def locate(self, value: float) -> float:
         """Return the coordinate of a value, clipped at ``CLIP_LENGTHS``."""
         low, high, value = (self._measure(x) for x in (self.low, self.high, value))
         share = (value - low) / (high - low) if high > low else 0.5
@@ -210,13 +210,13 @@ class Chart:
 
     def level(self, value: float, text: str, *, below: bool = False) -> None:
         """Draw a horizontal line with text above or below its left end, where falling curves do not pass."""
-        y = self._y.at(value)
+        y = self._y.locate(value)
         self._marks.append(element("line", class_="level", x1=LEFT, x2=RIGHT, y1=y, y2=y))
         self._notes.append(element("text", text, class_="note", x=LEFT + 4, y=y + (13 if below else -5)))
 
     def upright(self, value: float) -> None:
         """Draw a vertical line."""
-        x = self._x.at(value)
+        x = self._x.locate(value)
         self._marks.append(element("line", class_="level", x1=x, x2=x, y1=TOP, y2=BOTTOM))
 
     def render(self, *more: Markup) -> Markup:
@@ -235,11 +235,11 @@ class Chart:
         """Return the grid, the ticks and the titles of the axes."""
         parts = [element("text", _add_unit(self._labels[1], self._y), class_="axis", x=4, y=15)]
         for tick in self._y.ticks:
-            y = self._y.at(tick.value)
+            y = self._y.locate(tick.value)
             parts.append(element("line", class_="grid", x1=LEFT, x2=RIGHT, y1=y, y2=y))
             parts.append(element("text", tick.text, class_="tick y", x=LEFT - 7, y=y + 4))
         for tick in self._x.ticks:
-            x = self._x.at(tick.value)
+            x = self._x.locate(tick.value)
             parts.append(element("line", class_="mark", x1=x, x2=x, y1=BOTTOM, y2=BOTTOM + 4))
             parts.append(element("text", tick.text, class_="tick x", x=x, y=BOTTOM + 18))
         parts.append(element("line", class_="base", x1=LEFT, x2=RIGHT, y1=BOTTOM, y2=BOTTOM))
@@ -248,7 +248,7 @@ class Chart:
         return parts
 
     def _places(self, points: Points) -> list[tuple[float, float]]:
-        return [(self._x.at(x), self._y.at(y)) for x, y in points]
+        return [(self._x.locate(x), self._y.locate(y)) for x, y in points]
 
     def _name(self, series: int, name: str, kind: str) -> None:
         if name:
@@ -263,9 +263,9 @@ def chart_of_shares(title: str, says: str, labels: tuple[str, str], *, diagonal:
     return chart
 
 
-def choose_ordered_color(place: int, of: int) -> int:
-    """Return the series whose color represents the value at a position in the order of ``of`` values."""
-    return ORDERED + (round(place * (SERIES - 1) / (of - 1)) if of > 1 else SERIES - 1)
+def choose_ordered_color(place: int, count: int) -> int:
+    """Return the series whose color represents the value at position ``place`` among ``count`` ordered values."""
+    return ORDERED + (round(place * (SERIES - 1) / (count - 1)) if count > 1 else SERIES - 1)
 
 
 def _path_data(places: Sequence[tuple[float, float]]) -> str:

@@ -43,15 +43,15 @@ class ComparedMeasure(NamedTuple):
     higher_is_better: bool = True
 
 
-def _of_classes(read: Callable[[Evaluated], float | None]) -> Callable[[RunRecord], float | None]:
+def _read_classifier(read: Callable[[Evaluated], float | None]) -> Callable[[RunRecord], float | None]:
     return lambda run: None if run.evaluation is None else read(run.evaluation)
 
 
-def _of_numbers(read: Callable[[EvaluatedNumbers], float | None]) -> Callable[[RunRecord], float | None]:
+def _read_regression(read: Callable[[EvaluatedNumbers], float | None]) -> Callable[[RunRecord], float | None]:
     return lambda run: None if run.number_evaluation is None else read(run.number_evaluation)
 
 
-def _decimals(value: float) -> str:
+def _format_decimals(value: float) -> str:
     return f"{value:.4f}"
 
 
@@ -60,15 +60,15 @@ def _log_loss(e: Evaluated) -> float | None:
 
 
 MEASURES = (
-    ComparedMeasure("AUC", _of_classes(lambda e: e.AUC), _decimals),
-    ComparedMeasure("average precision", _of_classes(lambda e: e.average_precision), _decimals),
-    ComparedMeasure("accuracy", _of_classes(lambda e: e.accuracy), lambda v: percent(v, 4)),
-    ComparedMeasure("balanced accuracy", _of_classes(lambda e: e.balanced_accuracy), lambda v: percent(v, 4)),
-    ComparedMeasure("F1, mean", _of_classes(lambda e: e.F1_macro), _decimals),
-    ComparedMeasure("log loss", _of_classes(_log_loss), _decimals, higher_is_better=False),
-    ComparedMeasure("RMSE", _of_numbers(lambda n: n.RMSE), lambda v: f"{v:.4g}", higher_is_better=False),
-    ComparedMeasure("MAE", _of_numbers(lambda n: n.MAE), lambda v: f"{v:.4g}", higher_is_better=False),
-    ComparedMeasure("R2", _of_numbers(lambda n: n.R2), lambda v: format_number(v, ".4f")),
+    ComparedMeasure("AUC", _read_classifier(lambda e: e.AUC), _format_decimals),
+    ComparedMeasure("average precision", _read_classifier(lambda e: e.average_precision), _format_decimals),
+    ComparedMeasure("accuracy", _read_classifier(lambda e: e.accuracy), lambda v: percent(v, 4)),
+    ComparedMeasure("balanced accuracy", _read_classifier(lambda e: e.balanced_accuracy), lambda v: percent(v, 4)),
+    ComparedMeasure("F1, mean", _read_classifier(lambda e: e.F1_macro), _format_decimals),
+    ComparedMeasure("log loss", _read_classifier(_log_loss), _format_decimals, higher_is_better=False),
+    ComparedMeasure("RMSE", _read_regression(lambda n: n.RMSE), lambda v: f"{v:.4g}", higher_is_better=False),
+    ComparedMeasure("MAE", _read_regression(lambda n: n.MAE), lambda v: f"{v:.4g}", higher_is_better=False),
+    ComparedMeasure("R2", _read_regression(lambda n: n.R2), lambda v: format_number(v, ".4f")),
 )
 """All measures; the first one that every run has determines the best run."""
 
@@ -261,7 +261,7 @@ def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
                 ),
             ]
         )
-    lead = "The part of each column of the table in what moves f(x): the darker the more."
+    lead = "The share of each column of the table in the effects on f(x): the darker, the larger."
     if len(column_names) > MAX_COLUMNS:
         lead += f" The first {MAX_COLUMNS} of {len(column_names)} columns."
     return PagePart(

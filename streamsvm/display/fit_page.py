@@ -41,7 +41,7 @@ STATUS_SENTENCES = {
     "time limit": "It ended at its time limit. ",
     "asked to end": "A callback ended it. ",
     "stalled": "The solver stalled. ",
-    "support limit": "The model may not have more support rows. ",
+    "support limit": "It ended when the model had as many support rows as allowed. ",
 }
 MAX_DRAWN_GAP = 4.0
 """Maximum gap that is drawn, as a multiple of the tolerance."""
@@ -276,7 +276,7 @@ def _draw_gap(run: RunRecord, widest: list[Pass]) -> Markup | None:
     points = [(float(p.number), max(p.gap, MIN_GAP)) for p in widest if keep_finite([p.gap])]
     chart.line(points, INK, "the widest of all problems" if len(problems) > 1 else "", dots=len(points) <= 40)
     if tolerance > 0:
-        chart.level(tolerance, f"asked for: {percent(tolerance)}", below=y.at(tolerance) < 60)
+        chart.level(tolerance, f"asked for: {percent(tolerance)}", below=y.locate(tolerance) < 60)
     return chart.render()
 
 

@@ -139,7 +139,7 @@ def _judge_held_out(run: RunRecord) -> Quality:
         f" ({base}), {chosen}. " if base else f", {chosen}. ",
     ]
     tiles = [(name, text, base or f"C = {best.get('C', '?')}")]
-    return Quality([*sentence, *_useless(is_useful, "that")], is_useful, tiles)
+    return Quality([*sentence, *_useless(is_useful, "the baseline")], is_useful, tiles)
 
 
 def _baseline_of_held_out_rows(run: RunRecord) -> Baseline | None:
@@ -216,16 +216,16 @@ def list_measures(e: Evaluated) -> list[MeasureRow]:
         positive = e.classes.index(e.positive) if e.positive in e.classes else 1
         name, counts = e.classes[positive], [sum(row) for row in e.confusion]
         share = counts[positive] / max(e.rows, 1) if len(counts) > positive else 0.0
-        of = [one[positive] if len(one) > positive else 0.0 for one in (e.precision, e.recall)]
+        precision_and_recall = [one[positive] if len(one) > positive else 0.0 for one in (e.precision, e.recall)]
         rows += [
             MeasureRow(
                 f"F1 of {shorten(name, 20)}",
-                f"{_harmonic_mean(*of):.4f}",
+                f"{_harmonic_mean(*precision_and_recall):.4f}",
                 f"always ‘{shorten(name, 24)}’: {2 * share / (1 + share):.4f}",
                 "harmonic mean of its precision and its recall",
             ),
             MeasureRow(
-                "AUC", f"{e.AUC:.4f}", "by chance: 0.5", "how often a row of it is ranked above one of the other class"
+                "AUC", f"{e.AUC:.4f}", "by chance: 0.5", "how often a row of the class is ranked above one of the other"
             ),
         ]
         if e.average_precision is not None:
@@ -345,8 +345,8 @@ def draw_worst_errors(run: RunRecord) -> PagePart | None:
     if has_reasons:
         head.append("what moved it most")
         rows = [[*row, _list_reasons(one)] for row, one in zip(rows, evaluation.worst, strict=True)]
-        lead += " In brackets, how far a value moved f(x) from where the average row is: "
-        lead += "up or down." if run.is_regression else "towards what was predicted, or with − against it."
+        lead += " In brackets: the effect of a value on f(x), relative to the average row"
+        lead += "." if run.is_regression else "; a positive effect favors the prediction."
     if not has_ids:
         lead += " Rows are numbered from 0."
     return PagePart("worst", "Worst errors", lead, table(head, rows, kind="words worst"))
@@ -392,7 +392,8 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     if low < own < high:
         chart.upright(own)
     recalls = [
-        (f"recall {percent(share)}", _reaching(points_by_threshold, share)) for share in (0.99, 0.95, 0.9, 0.8, 0.5)
+        (f"recall {percent(share)}", _threshold_with_recall(points_by_threshold, share))
+        for share in (0.99, 0.95, 0.9, 0.8, 0.5)
     ]
     rows = [
         (name, format_number(t), percent(p, 3), percent(r, 3), f"{_harmonic_mean(p, r):.4f}")
@@ -405,7 +406,7 @@ def _draw_thresholds(e: Evaluated, own: float) -> list[Markup]:
     return [side_by_side(chart.render(), numbers)]
 
 
-def _reaching(points: list[tuple[float, float, float]], recall: float) -> tuple[float, float, float]:
+def _threshold_with_recall(points: list[tuple[float, float, float]], recall: float) -> tuple[float, float, float]:
     """Return the threshold with the largest precision among those with at least this recall; ``points``: (threshold, precision, recall)."""
     return max((one for one in points if one[2] >= recall), key=lambda one: one[1], default=points[0])
 
@@ -493,7 +494,7 @@ def draw_reliability(run: RunRecord) -> PagePart | None:
     methods = {one.method for one in run.calibrations}
     lead = "On the diagonal, a predicted probability equals the share of positive rows. Before: decision values read as log odds."
     if methods:
-        lead += f" After: {' and '.join(sorted(methods))} calibration, judged in the second drawing by the scores it was made of."
+        lead += f" After: {' and '.join(sorted(methods))} calibration; the second drawing evaluates it on the scores to which it was fitted."
     return PagePart("reliability", "Probabilities", lead, element("div", side_by_side(*figures), fold(folded, *counts)))
 
 
@@ -511,7 +512,7 @@ def _draw_diagram(before: Reliability, after: Reliability, title: str) -> Markup
 
 
 def reliability_points(reliability: Reliability) -> list[tuple[float, float]]:
-    """Return predicted probability and share of positive rows where there are enough rows; of all if nowhere."""
+    """Return predicted probability and share of positive rows of the bins with enough rows; of all bins if none has enough."""
     points = list(zip(reliability.said, reliability.came_true, strict=False))
     enough = [point for point, rows in zip(points, reliability.weight, strict=False) if rows >= MIN_RELIABILITY_ROWS]
     return enough or points
@@ -549,7 +550,7 @@ def draw_margins(run: RunRecord) -> PagePart | None:
     of_f = "y f(x)" if run.threshold() is None else "y (f(x) − the threshold)"
     of_classes = "how far the value of the true class is above the largest of the others"
     if run.settings.get("multi_class") == "ovo":
-        of_classes = "how many votes of pairs the true class has more than any other"
+        of_classes = "how many more votes of pairs the true class has than any other"
     what = of_f if binary else of_classes
     lead = (
         f"A margin is {what}. Where it is below 0 the answer is wrong; only rows whose loss is not 0 shape the model."

@@ -189,7 +189,7 @@ class TopColumns(msgspec.Struct):
     """The columns with the largest effect on a class."""
 
     positive: str
-    """The class in favor of which a positive effect is."""
+    """The class that a positive effect favors."""
     rows: list[tuple[str, float, float]]
     """Name, weight in units of the data, and standard deviation of each column."""
     intercept: float
@@ -224,9 +224,10 @@ class ColumnValue(msgspec.Struct):
     weights: list[float] = []
     """The weight in each problem."""
     pulls: list[float] = []
-    """The change of f in each problem: by this value relative to the average row, by a number for one standard deviation."""
+    """The change of f in each problem: for a category, by this value relative to the average row; for a numeric column, by one
+    standard deviation."""
     curve: Curve | None = None
-    """The curve of a number, whose standard deviation ``pulls`` then is."""
+    """The curve of a numeric column; ``pulls`` is then its standard deviation."""
 
 
 class TableColumn(msgspec.Struct):

@@ -122,7 +122,7 @@ def draw_path(search: Search) -> PagePart | None:
         lower = [(C, max(bottom, cell.low)) for C, cell in corners]
         # cut off at the highest point that is drawn: far from the best C the bounds may be far apart
         upper = [(C, min(high + margin, cell.high)) for C, cell in corners]
-        chart.band(lower, upper, 0, "proved of all C")
+        chart.band(lower, upper, 0, "proved for all C")
     kinds = list(dict.fromkeys((s.landmarks, s.gamma) for s in whole))
     kinds.sort(key=lambda kind: min(search.rank(s.value) for s in whole if (s.landmarks, s.gamma) == kind))
     for number, kind in enumerate(kinds[:SERIES]):

@@ -202,7 +202,7 @@ class Progress:
         return self.rows / spent if spent > 0 else 0.0
 
     @property
-    def left(self) -> float | None:
+    def seconds_left(self) -> float | None:
         """Estimated seconds to the end of the pass; None if unknown."""
         spent = self.seconds - self._since
         if not self.total or not self.done or self.done >= self.total:
@@ -226,9 +226,9 @@ class Progress:
         if (passes := self.passes_left) is not None:
             each = self._ended / (self._last_pass - self._first_pass + 1)
             return f"about {passes} pass{'es' if passes > 1 else ''}, {seconds_text(passes * each)} left"
-        if self.left is None:
+        if self.seconds_left is None:
             return ""
-        return f"{seconds_text(self.left)} left" + (" in this pass" if self.number else "")
+        return f"{seconds_text(self.seconds_left)} left" + (" in this pass" if self.number else "")
 
     def details(self) -> str:
         """Return gap, time left, rate and memory as text, as far as known; less important parts last, where a narrow terminal cuts them."""
@@ -291,7 +291,11 @@ def describe_fit(end: JsonObject) -> str:
     stopped = END_TEXTS.get(end["status"], f", not certified: {end['status']}")
     rate = end["bytes_read"] / end["seconds"] if end["seconds"] else 0.0
     share, repeated, validation = round(100 * end["compute_share"]), end["reads_repeated"], end.get("validation")
-    simplex = "on the simplex {:.3g}, {:.3g} as the method saw it".format(*end["simplex"]) if end.get("simplex") else ""
+    simplex = (
+        "gap on the simplex {:.3g}, {:.3g} by the estimate of the method".format(*end["simplex"])
+        if end.get("simplex")
+        else ""
+    )
     held = "held-out {} {}".format(*describe_held_out(validation)) if validation else ""
     return " · ".join(
         ([held] if held else [])
@@ -302,7 +306,7 @@ def describe_fit(end: JsonObject) -> str:
             *([simplex] if simplex else []),
             f"peak {end['peak'] / MIB:.0f} of {end['limit'] / MIB:.0f} MiB",
             f"read {size_text(end['bytes_read'])} at {size_text(rate)}/s"
-            + (f", {repeated} reads only at another try: look at the disk" if repeated else ""),
+            + (f", {repeated} reads succeeded only when repeated: check the disk" if repeated else ""),
             f"{share} % compute, {100 - share} % wait",
             str(end["model"]),
         ]

@@ -89,7 +89,7 @@ def write_liblinear(model: Model) -> Iterator[bytes]:
     if model.expansion is not None:
         raise UsageError("LIBLINEAR has no kernels", hint="export it with --format libsvm")
     check_columns(model)
-    model.check_one_each()
+    model.refuse_pairs()
     head = _describe_kind(model) | {"nr_feature": model.columns, "bias": 1}
     yield "".join(f"{key} {value}\n" for key, value in head.items()).encode() + b"w\n"
     for weights in (*model.coef.T, model.intercept):

@@ -36,7 +36,7 @@ from streamsvm.model.model import predict_codes
 from streamsvm.registry import did_you_mean
 from streamsvm.rows import Float64, Int32
 
-SORTING = 64
+SORT_BYTES_PER_ROW = 64
 """Bytes per row while the decision values of one model are sorted and summed: order, values, sums of both classes."""
 LABELS, RANKS, PROBABILITIES, NUMBERS = "labels", "order of decision values", "probabilities", "numbers"
 LARGEST = "largest decision values"
@@ -45,8 +45,8 @@ NO_BETTER = 0.99
 """A model whose error is at least this fraction of the error of always predicting the most frequent class is no better
 than that constant prediction."""
 UNBALANCED_SHARE = 0.75
-"""From this share of the most frequent class on, the error of a model can be small although it never finds the rest."""
-BETTER_COLUMNS = "Its columns may say little about the label; of a linear model, --kernel rbf may find what it cannot"
+"""If the most frequent class has at least this share of the rows, a model that finds no other class has a small error."""
+BETTER_COLUMNS = "The columns may say little about the label; --kernel rbf may find what a linear model cannot"
 """What to do where classes are balanced and a model is no better than none."""
 TOP = 5
 """Number of classes with the largest decision values among which ``top_5_error`` looks for that of the row."""
@@ -104,7 +104,7 @@ class Measure:
         """Return the bytes that each row takes until the measure is computed; ``values``: decision values per row, over
         all models.
         """
-        return 8 * values + SORTING if self.needs == RANKS else 0
+        return 8 * values + SORT_BYTES_PER_ROW if self.needs == RANKS else 0
 
 
 MEASURES: dict[str, Measure] = {
@@ -519,8 +519,8 @@ def _score_numbers(measure: Measure, sums: Sequence[tuple[float, ...]]) -> float
 
 
 def _sum_misses(decision: Float64, truth: Int32) -> tuple[float, ...]:
-    """Return the number of rows of a chunk, and of those with TOP classes or more above their own; a row of an unknown label is
-    one of these.
+    """Return the number of rows of a chunk and the number of misses: rows in which TOP or more classes are above the
+    true one, and rows with unknown labels.
     """
     in_task = (truth >= 0) & (truth < decision.shape[1])
     f = decision[in_task]

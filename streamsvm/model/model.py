@@ -142,7 +142,7 @@ def with_python_wording(method: Callable[P, R]) -> Callable[P, R]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ProvedPredictions:
-    """Predictions of rows with what is proved of them: what the exact optimum, which training comes ever nearer to, predicts.
+    """Predictions of rows, and for which of them the exact optimum, which training approaches, is proved to agree.
 
     Nothing is said about whether a label is right, nor about other data, C or scaling.
     """
@@ -154,7 +154,7 @@ class ProvedPredictions:
     high: Float64
     """The largest one."""
     proved: NDArray[np.bool_]
-    """(n,) whether the exact optimum predicts the same label; of numbers whether the interval is finite."""
+    """(n,) whether the exact optimum predicts the same label; for numbers, whether the interval is finite."""
     differs: NDArray[np.bool_]
     """(n,) whether it predicts another label."""
 
@@ -220,7 +220,8 @@ class Model:
     """For two classes, the decision value above which ``classes[1]`` is predicted; ``provenance`` says how it was
     chosen."""
     enclosures: Enclosures | None = None
-    """What proves answers (--certify): the decision values of the exact optima lie between those it gives; None where there is nothing."""
+    """What is stored to prove predictions (--certify): bounds of the decision values of the exact optima follow from it.
+    None without --certify."""
 
     def __repr__(self) -> str:
         return f"<Model: {', '.join(self._summary().values())}>"
@@ -582,10 +583,10 @@ class Model:
         return UsageError("this model has no probabilities, only decision values", hint=hint)
 
     def check_enclosures(self) -> Enclosures:
-        """Return what proves answers. Raises UsageError where the model has nothing."""
+        """Return the enclosures. Raises UsageError if the model has none."""
         if self.enclosures is None:
             hint = "fit with --certify labels, or full for narrower intervals"
-            raise UsageError("this model proves nothing of its answers: it was fitted without --certify", hint=hint)
+            raise UsageError("this model cannot prove its predictions: it was fitted without --certify", hint=hint)
         return self.enclosures
 
     def intervals(self, X: Rows) -> tuple[Float64, Float64]:
@@ -616,10 +617,8 @@ class Model:
         weights[:, -1] -= self.threshold
         return replace(self, weights=weights, threshold=0.0, enclosures=None)
 
-    def check_one_each(self) -> None:
-        """Raise UsageError for a one-vs-one model, because a format has one function for each class (one for two
-        classes).
-        """
+    def refuse_pairs(self) -> None:
+        """Raise UsageError for a one-vs-one model; for formats with a function for each class (one for two classes)."""
         if self.pairs:
             hint = "fit with --multi-class ovr, or export to libsvm, which supports one-vs-one models"
             raise UsageError("this format cannot represent the votes of a one-vs-one model", hint=hint)
@@ -859,7 +858,7 @@ def _read_calibration(path: Path, header: JsonObject, tensors: dict[str, Array],
 
 
 def _read_enclosures(path: Path, header: JsonObject, tensors: dict[str, Array], weights: Float64) -> Enclosures | None:
-    """Return the enclosures of a file; None where it has none."""
+    """Return the enclosures of a file; None if it has none."""
     if header.get("enclosures") is None:
         return None
     from streamsvm.proofs.kept import decode_enclosures

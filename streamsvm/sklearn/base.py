@@ -68,8 +68,8 @@ NO_MISSING = "error"
 """The value of ``missing`` for which missing values are an error."""
 WITH_RESUME = re.compile(r", (or|with) --resume\b")
 """The advice to resume a fit, in warnings."""
-INSTEAD = {"tol": "tolerance", "max_iter": "max_passes", "alpha": "C", "penalty": "l1"}
-"""Words of other estimators, and the parameters that stand nearest to them here."""
+SIMILAR_PARAMETERS = {"tol": "tolerance", "max_iter": "max_passes", "alpha": "C", "penalty": "l1"}
+"""Parameters of other estimators, each with the most similar parameter here."""
 OWN_FRAMES = {"streamsvm", "sklearn", "contextlib"}
 """Packages whose stack frames lie between the user's call of ``fit`` and a warning."""
 KernelName: TypeAlias = Literal["linear", "rbf", "laplacian", "polynomial", "sigmoid"]
@@ -91,9 +91,9 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
 
-    SUPPORTED = True
+    HAS_CALLBACKS = True
 except ModuleNotFoundError:
-    SUPPORTED = False
+    HAS_CALLBACKS = False
 
     class CallbackSupportMixin:  # type: ignore[no-redef]
         """Placeholder for scikit-learn before 1.9, which has no callbacks."""
@@ -137,7 +137,7 @@ def estimator(kind: Kind) -> Kind:
 
 @estimator
 class Parameters(BaseEstimator):
-    """Base class of parameters: each is the option of its name, unless declared by ``option`` or ``own``."""
+    """Base class of parameters: each is the option of its name, unless declared by ``option`` or ``own_parameter``."""
 
     if TYPE_CHECKING:  # inherited from a class without type annotations
 
@@ -152,7 +152,7 @@ class Parameters(BaseEstimator):
     def __new__(cls, *args: Any, **given: Any) -> Self:  # noqa: ARG004 (of the signature of __init__)
         names = {one.name for one in fields(cls)}
         for name in given.keys() - names:
-            nearest = INSTEAD.get(name)
+            nearest = SIMILAR_PARAMETERS.get(name)
             hint = f"; perhaps {nearest}=" if nearest in names else did_you_mean(name, names)
             raise TypeError(f"{cls.__name__} has no parameter {name!r}{hint}")
         return super().__new__(cls)
@@ -298,7 +298,7 @@ class FitTasks:
     def begin(cls, estimator: Any, X: Any, y: Any, sample_weight: Any) -> FitTasks:
         """Begin the task of a fit, whose number of passes is not known in advance."""
         arguments = {"X": X, "y": y, "metadata": None if sample_weight is None else {"sample_weight": sample_weight}}
-        if not SUPPORTED:
+        if not HAS_CALLBACKS:
             return cls(estimator, arguments)
         context = estimator._init_callback_context(max_subtasks=None)  # noqa: SLF001 (documented for estimators of others)
         context.call_on_fit_task_begin(estimator=estimator, **arguments)
@@ -566,13 +566,13 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
         return X if self._is_ingested(X) or (encoded and is_frame(X)) else check_rows(self, X, reset=False)
 
 
-class ProvesAnswers(StreamEstimator):
+class ProvingEstimator(StreamEstimator):
     """An estimator of linear models that may be fitted with ``certify``."""
 
     def decision_interval(self, X: Any) -> tuple[Float64, Float64]:
         """Return the least and the largest decision value that the exact optimum can have for each row.
 
-        Each is shaped as ``decision_function`` has it, of pairs of classes (n_samples, n_pairs). Raises UsageError after a fit without ``certify``.
+        Both have the shape of ``decision_function``; for one-vs-one fits, (n_samples, n_pairs). Raises UsageError after a fit without ``certify``.
         """
         return self._prove(X)[1:]
 

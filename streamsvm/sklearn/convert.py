@@ -61,7 +61,7 @@ MAX_SECONDS = 1e12
 
 def convert_model(model: Model) -> Any:
     """Return a fitted estimator with the decision function of a model minus its threshold (``Model.to_sklearn``)."""
-    model.check_one_each()
+    model.refuse_pairs()
     model.refuse_curves("scikit-learn")
     calibrator = None if model.calibration is None else model.calibration.calibrator
     logistic = (
@@ -160,7 +160,7 @@ def _make_kernel(expansion: Expansion, weights: Float64, order: Int64) -> Nystro
 def make_columns(table: RawTable, *, dense: bool) -> tuple[ColumnTransformer, Int64]:
     """Return the step that encodes a pandas frame of raw columns, found by their names, as feature columns of the model.
 
-    Second, the index in the model of each feature column; those that hashed columns share occur once for each of them. Raises UsageError
+    Also return the index in the model of each feature column; hashed columns share indices, which occur once for each of them. Raises UsageError
     without pandas, for text cut into words or characters, and for hashed columns of a kernel model (``dense``).
     """
     try:

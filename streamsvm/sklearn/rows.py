@@ -348,7 +348,7 @@ def check_own_labels(X: StreamRows, y: Any, sample_weight: Any) -> None:
     if sample_weight is not None:
         raise ValueError("rows of a store have their weights in it: ingest them with weight=")
     if y is not None and not np.array_equal(np.asarray(y), X.labels):
-        raise ValueError("y are not the labels of these rows: pass rows.labels, cut as the rows are")
+        raise ValueError("y are not the labels of these rows: pass rows.labels, indexed like the rows")
 
 
 class _WholeSource:

@@ -28,7 +28,7 @@ from streamsvm.sklearn.base import (
     Fitted,
     LossName,
     MultiClassName,
-    ProvesAnswers,
+    ProvingEstimator,
     SmoothName,
     StreamEstimator,
     class_weights,
@@ -189,7 +189,7 @@ SHAPES = (OVR, OVO)
 
 
 @estimator
-class StreamSVC(ProvesAnswers, StreamClassifier):
+class StreamSVC(ProvingEstimator, StreamClassifier):
     """Support vector classifier with a certificate: a proved bound on the distance from the optimum.
 
     Minimizes 1/2 ||w||^2 + C sum_i s_i l(y_i w.phi(x_i)); with more than two classes, each against the rest. The weight of the constant
@@ -251,9 +251,10 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
     smooth : 'd2', 'd1' or 'none', optional
         Penalty of curves: mostly of changes of the slope (the default), of the slope, or of the values at the knots, which suits every solver.
     certify : 'labels', 'full' or 'updates', optional
-        Keep what proves answers: ``predict(X, certify=True)`` says which labels the exact optimum predicts, too, and ``decision_interval`` where its decision
-        values lie. 'labels' costs no pass, 'full' three, for far narrower intervals; 'updates' also keeps what ``streamsvm.forget`` and ``learn``
-        need. Linear models alone; a loss with a kink, as 'hinge', has wide ones.
+        Store with the model what its proofs need: ``predict(X, certify=True)`` then says for which rows the exact optimum is proved to
+        predict the same label, and ``decision_interval`` bounds its decision values. 'labels' takes no extra pass, 'full' takes three and
+        gives far narrower intervals; 'updates' also stores what ``streamsvm.forget`` and ``learn`` need. Only linear models; the intervals
+        of losses with a kink, such as 'hinge', are wide.
     verbose : bool, default False
         Show progress. ``progress`` is another name.
     n_jobs : int, optional
@@ -348,8 +349,8 @@ class StreamSVC(ProvesAnswers, StreamClassifier):
     def predict(self, X: Any, certify: bool = False) -> Any:
         """Return the class of each row, (n_samples,); with pairs of classes the first of those with most votes, as in ``SVC``.
 
-        With ``certify`` return ``ProvedPredictions``: ``label``, ``low``, ``high``, and ``proved``, which of the labels the exact optimum predicts, too. Raises
-        UsageError after a fit without ``certify``.
+        With ``certify`` return ``ProvedPredictions``: ``label``, ``low``, ``high``, and ``proved``: whether the exact optimum is
+        proved to predict the same label. Raises UsageError after a fit without ``certify``.
         """
         if not certify:
             return super().predict(X)

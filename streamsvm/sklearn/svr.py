@@ -19,7 +19,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64
 from streamsvm.sklearn.base import (
     CertifyName,
-    ProvesAnswers,
+    ProvingEstimator,
     RegressionLossName,
     SmoothName,
     estimator,
@@ -39,7 +39,7 @@ from streamsvm.tasks import REGRESSION
 
 
 @estimator
-class StreamSVR(RegressorMixin, ProvesAnswers):
+class StreamSVR(RegressorMixin, ProvingEstimator):
     """Support vector regression like ``LinearSVR``, or with a kernel like ``SVR``, with a proved bound on the distance from the optimum.
 
     Minimizes 1/2 ||w||^2 + C sum_i s_i l(w.x_i - y_i). The constant is the weight of a feature of value ``bias`` and is regularized: for targets
@@ -65,7 +65,7 @@ class StreamSVR(RegressorMixin, ProvesAnswers):
     curves, knots, smooth
         As for ``StreamSVC``.
     certify : 'labels', 'full' or 'updates', optional
-        Keep what encloses the exact optimum: ``decision_interval`` says between which numbers its predictions lie. Linear models alone.
+        Store with the model what its proofs need: ``decision_interval`` then bounds the predictions of the exact optimum. Only linear models.
     bias, standardize, kernel, kernel_options, gamma, landmarks, sampling, solver, options, tolerance, max_passes, memory, missing, \
     random_state, verbose, n_jobs, on_pass
         As for ``StreamSVC``; only solvers for regression losses.

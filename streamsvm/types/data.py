@@ -66,8 +66,8 @@ class Layout:
     kept_bytes: int = 0
     """Average bytes that a solver keeps of a row until its features are formed; 0: the bytes of its entries."""
     share: float = 1.0
-    """Rows of the store per row of its column statistics; below 1 for some chunks of a store, whose statistics are those
-    of all of its chunks."""
+    """Number of rows divided by the number of rows that the column statistics cover: below 1 for a section of a store,
+    whose statistics are those of the whole store."""
     remote: bool = False
     """Whether chunks are read over a network, so that many should be asked for at the same time."""
 

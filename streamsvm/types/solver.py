@@ -259,7 +259,8 @@ class Solver(ABC, Generic[S]):
         return merge_states(states)
 
     def in_parts(self, parts: int) -> Self:
-        """Return the solver for ``parts`` copies of the state, each of which visits the same rows in every pass.
+        """Return the solver for passes in ``parts`` parts: each copy of the state visits a part of the rows, the same part
+        in every pass.
 
         For solvers whose row state depends on the number of parts (CoCoA+).
         """

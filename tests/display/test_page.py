@@ -443,7 +443,7 @@ def test_page_margins_of_pairs_are_those_of_their_votes(tmp_path: Path) -> None:
     assert run.facts.margins is not None
     assert not run.facts.margins.loss
     page = build_page([run])
-    assert "how many votes of pairs the true class has more than any other" in page
+    assert "how many more votes of pairs the true class has than any other" in page
 
 
 def test_page_what_matters_is_said_of_the_columns_of_the_table(tmp_path: Path) -> None:

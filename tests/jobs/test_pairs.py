@@ -189,7 +189,7 @@ def test_one_vs_one_model_of_pairs_that_lacks_one_is_none(store: Path, tmp_path:
     model = fitted(store, tmp_path / "m").model
     assert load(tmp_path / "m") == model
     with pytest.raises(StreamSVMError, match="vote"):
-        model.check_one_each()
+        model.refuse_pairs()
     with pytest.raises(StreamSVMError, match="no probabilities"):
         model.check_probabilities()
     Model(model.weights[:5], model.classes, pairs=True).save(tmp_path / "few")

@@ -87,7 +87,7 @@ def test_proof_is_in_the_answer_the_table_and_the_page(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out" / "table.json").read_text())["regret"]["is_proved"] is True
     page = (tmp_path / "page.html").read_text()
     assert "no C between 0.01 and 1" in page
-    assert "proved of all C" in page
+    assert "proved for all C" in page
 
 
 def test_proof_that_is_not_reached_says_how_far_it_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

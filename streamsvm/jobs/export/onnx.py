@@ -78,7 +78,7 @@ def write_onnx(model: Model) -> Iterator[bytes]:
     """Yield the bytes of the graph. Raises UsageError without ``onnx``, for one-vs-one models, and for columns that a
     graph cannot compute, such as vectors.
     """
-    model.check_one_each()
+    model.refuse_pairs()
     try:
         from onnx import checker, helper
     except ModuleNotFoundError as error:

@@ -21,7 +21,7 @@ INTERCEPT = "(intercept)"
 
 def write_rating_table(model: Model) -> Iterator[bytes]:
     """Yield the text of the file. Raises UsageError for a model without curves, and for one-vs-one models."""
-    model.check_one_each()
+    model.refuse_pairs()
     effects, intercepts = model.effects()
     names, sources = column_names(model), source_columns(model)
     yield _line(HEAD)

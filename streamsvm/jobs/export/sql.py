@@ -71,7 +71,7 @@ def write_sql(model: Model, values_from: str | None = None) -> Iterator[bytes]:
     """Yield the text of the query. Raises UsageError for a kernel model, for columns without names, and for hashed
     text unless ``values_from`` names files with its values; and what ``read_hashed_values`` raises.
     """
-    model.check_one_each()
+    model.refuse_pairs()
     table = raw_table(model)
     if model.kind == KERNEL:
         raise UsageError(

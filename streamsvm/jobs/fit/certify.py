@@ -16,7 +16,7 @@ of the solver's w, with b = W w, because the stored W defines the map exactly.
 The solver's dual variables may give a larger D than the loss derivatives. D is also recomputed from them if the solver
 stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, for example
 because the variables were in memory only, the solver's D is corrected to first order: if rows or features change, P and
-D both change by -v.(change of v). The correction subtracts LIKELY times the change of P, or, if larger, a bound of the
+D both change by -v.(change of v). The correction subtracts DUAL_CHANGE_RATIO times the change of P, or, if larger, a bound of the
 effect of the change of margins through the a_i of an optimum, and more if v is far from w. The change of margins is
 measured on some rows from all parts of the store. It is also measured at the dual point: at a w beyond all kinks P does
 not change, and at w = 0 no margin changes.
@@ -93,14 +93,16 @@ if TYPE_CHECKING:
     from streamsvm.solvers.evaluation import MultinomialEvaluation
 
 
-LIKELY = 10.0
-"""Allowance for the change of a dual value that is not recomputed, as a multiple of the change of P, for v = w. It is at
-least the effect of the change of margins, and grows with ||v - w|| <= 2 sqrt(2 (P - D)), relative to sqrt(2 P).
+DUAL_CHANGE_RATIO = 10.0
+"""Allowance for the change of a dual value that is not recomputed: this multiple of the change of P, or the effect of
+the changed margins if that is larger. It grows with ||v - w|| <= 2 sqrt(2 (P - D)), relative to sqrt(2 P).
 """
 SIGMAS = 4.0
 """Allowance for the effect of changed margins with independent signs, in standard deviations of that effect."""
-ENCLOSURE_PASSES, UPDATE_PASSES = 3.0, 6.0
-"""Passes for enclosures by all rows, and for what changes of rows need, with a Newton step."""
+ENCLOSURE_PASSES = 3.0
+"""Passes that enclosures computed from all rows take."""
+UPDATE_PASSES = 6.0
+"""Passes that the data for later changes of rows take, including a Newton step."""
 SWEEPS = 3
 """Maximum number of updates of a row per pass, for solvers without a setting for it."""
 
@@ -120,7 +122,7 @@ class Evaluated(NamedTuple):
     """What is proved of a problem at its saved weights, from which the optimum is enclosed (``enclose``)."""
 
     certificate: Certificate
-    """P, D and a bound of their rounding, none of it to first order only."""
+    """P, D and a bound of their rounding errors that holds exactly, not only to first order."""
     point: EvaluatedPoint | None
     """The weights with their gradient; None if it is not known."""
 
@@ -198,7 +200,7 @@ def _no_change() -> MarginChange:
 class EvaluationErrors(NamedTuple):
     """Bounds of the errors in the numbers from which an evaluation is computed."""
 
-    off: float
+    margin_error: float
     """The largest error of a margin."""
     v: VectorSum
     """How the dual points were summed."""
@@ -215,7 +217,7 @@ def set_certificate(
 ) -> Certificate:
     """Set the certificate of a run to the result of an evaluation with these errors.
 
-    Returns the part of it that is proved, and not to first order only.
+    Returns the certificate that is proved exactly, not only to first order.
 
     The dual value is recomputed from the loss derivatives and from the solver's dual variables. Only if it is too small,
     and the solver has no dual variables of rows, the solver's own dual value is used. If the dual variables are written
@@ -224,7 +226,7 @@ def set_certificate(
     of m_i); a bound of that difference is subtracted.
     """
     _, v, weights_by_row, size, margin_change = errors
-    off = unit_of(run) * errors.off
+    off = unit_of(run) * errors.margin_error
     (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, weights_by_row)
     own = getattr(evaluation, "own", None)
     if plan.writes_dual and own is not None:
@@ -237,7 +239,7 @@ def set_certificate(
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         distance = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
         optimum_change = unit_of(run) * _bound_optimum_change(run.problem, abs(primal), weights, margin_change())
-        change = max(LIKELY * abs(primal - before.primal), optimum_change)
+        change = max(DUAL_CHANGE_RATIO * abs(primal - before.primal), optimum_change)
         corrected = before.dual - float((1.0 + distance * np.sqrt(len(evaluation.weights))) * change)
         new = min(new, replace(new, dual=corrected), key=lambda certificate: certificate.gap)
     run.certificate = new
@@ -324,7 +326,7 @@ def _describe_point(
 ) -> Evaluated:
     """Return what is proved of a problem. ``errors``: the largest |x_j| (p,), error of a margin, roundings of a sum, and row weights."""
     sizes, off, terms, weights_by_row = errors
-    # r_j are of all rows of the store, of which a pair of classes has some
+    # r_j belong to all rows of the store; a problem of two classes has only some of them
     problem, w = replace(run.problem, rows=plan.layout.rows), weights_of(plan, run)
     if gradient is None or weights_by_row is None or not has_enclosure(problem.loss):
         return Evaluated(proved, None)
@@ -334,7 +336,9 @@ def _describe_point(
 
 
 def enclose_optima(plan: Plan, training: Training, raw: Store, evaluated: list[Evaluated]) -> Enclosures | None:
-    """Return the enclosures of the optima of a training; None if the plan does not ask for them. ``evaluated``: by ``certify``."""
+    """Return the enclosures of the optima of a training; None if the plan does not ask for them. ``evaluated``: the result
+    of ``certify``.
+    """
     if plan.enclosure is None:
         return None
     problems = [run.problem for run in training.runs]

@@ -150,11 +150,12 @@ MAX_GROUP_BLOCK_BYTES = MAX_CACHED_BYTES
 EXACT_TOLERANCE = 1e-14
 """Tolerance of Newton's method where it continues until rounding error stops it."""
 EXACT_WORK = 1e8
-"""Newton's method gets EXACT_TOLERANCE if a step takes at most so many multiplications: rows x weights x min(rows, weights)."""
+"""Newton's method gets EXACT_TOLERANCE if a step takes at most this many multiplications: rows x weights x min(rows,
+weights)."""
 NEARLY_EXACT_TOLERANCE = 1e-12
 """Tolerance of exact kernels, and of one class with a free offset, where a small gap is cheap."""
 NEARLY_EXACT_WORK = 1e7
-"""A small gap is cheap if all kernel values take at most so many multiplications: rows x rows x columns."""
+"""A small gap is cheap if all kernel values take at most this many multiplications: rows x rows x columns."""
 FAR_TOLERANCE_RATIO = 0.01
 """One class: if a problem's tolerance is below this fraction of the requested one, its rows are so far from 0
 (``relative_spread``) that an even smaller tolerance gains nothing."""
@@ -164,7 +165,7 @@ tolerances only reserve a part for rounding error."""
 EXTRA_PASSES = 20
 """Maximum number of passes after the requested gap was reached."""
 MIN_PASSES = 20
-"""A small fit in memory is solved without passes if at least so many are allowed."""
+"""A small fit in memory is solved without passes if at least this many passes are allowed."""
 NO_PATH = ""
 """The path of a store or model that is not on disk."""
 
@@ -613,9 +614,12 @@ def _train(
         if checkpointer is None:
             yield plan, loop.train(Stop(job.max_passes, max(0.0, job.time_limit - loop.training.seconds)))
             return
-        seconds_used, is_stopped = time.monotonic() - context.began, job.at_limit == STOP
-        limit = math.inf if is_stopped else max(0.0, job.time_limit - seconds_used)
-        with signals.defer_signals(), time_limit.limit_time(job.time_limit if is_stopped else math.inf, seconds_used):
+        seconds_used, stops_at_limit = time.monotonic() - context.began, job.at_limit == STOP
+        limit = math.inf if stops_at_limit else max(0.0, job.time_limit - seconds_used)
+        with (
+            signals.defer_signals(),
+            time_limit.limit_time(job.time_limit if stops_at_limit else math.inf, seconds_used),
+        ):
             training = loop.train(Stop(job.max_passes, limit), checkpointer)
             if evaluator is not None:
                 plan, training = evaluator.choose_best(plan, training, loop)

@@ -270,7 +270,7 @@ def _with_automatic_limit(job: FitJob, store: Store) -> Plan:
     most = min(budget.SMALL_JOB_BYTES, limit)
     with budget.assume_limit(budget.UNLIMITED):
         plan = _with_automatic_solver(job, store)
-        if plan.memory.total > most:  # perhaps only because of memory that is free already
+        if plan.memory.total > most:  # perhaps only because freed memory was not returned to the system yet
             freed_memory.give_back()
             plan = _with_automatic_solver(job, store)
     if plan.memory.total > most:
