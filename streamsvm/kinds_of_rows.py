@@ -258,10 +258,17 @@ PLAIN_KINDS: dict[type, RowKind] = {
 """The kinds of objects whose class alone decides."""
 
 
+def is_numpy_array(X: object) -> bool:
+    """Return whether X is an array of numpy itself, not of a subclass such as a memory map."""
+    return type(X).__module__ == "numpy" and type(X).__name__ == "ndarray"
+
+
 def kind_of(X: object) -> RowKind:
     """Return the kind of an object that was passed as rows."""
     if type(X) in PLAIN_KINDS:  # the tests cost some ten microseconds each, and options are tested as well
         return PLAIN_KINDS[type(X)]
+    if is_numpy_array(X):
+        return RowKind.ARRAY if cast(Any, X).ndim == 2 else RowKind.OTHER
     return next((kind for kind, passes in _TESTS if passes(X)), RowKind.OTHER)
 
 
@@ -333,6 +340,8 @@ def count_bytes(X: Any) -> int | None:
 
 def is_lazy(values: object) -> bool:
     """Return whether labels or weights are a query of dask, polars or DuckDB that has not been computed yet."""
+    if is_numpy_array(values):
+        return False
     lazy = kind_of(values) in (*DASK, RowKind.LAZY_FRAME)
     return lazy or isinstance(values, Relation | FormerRelation)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -38,6 +39,8 @@ class Registry(Mapping[str, Any]):
 def load(target: str) -> Any:
     """Import and return the attribute "module:name"."""
     module, _, name = target.partition(":")
+    if hasattr(sys.modules.get(module), name):
+        return getattr(sys.modules[module], name)
     with no_collection():
         return getattr(import_module(module), name)
 

@@ -10,7 +10,7 @@ import inspect
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
 
@@ -445,19 +445,25 @@ def convert_options(
     An option can be named as on the command line, with underscores, or like its field. ``called``: the name of the function, for
     errors. Raises UsageError; for an unknown name, the message suggests the most similar one.
     """
-    fields = [field for field in STEPS[step].fields if field.name not in leave_out]
-    names = {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
+    names = _parameters_of(step, frozenset(leave_out))
     values: ValuesByName = {}
     for name, value in arguments.items():
         field = names.get(name)
         if field is None:
-            known = sorted({parameter_name(one) for one in fields})
+            known = sorted({parameter_name(one) for one in names.values()})
             raise UsageError(
                 f"{called} has no option '{name}'{did_you_mean(name, known)}", hint=f"there are: {', '.join(known)}"
             )
         if value is not None:
             values[field.name] = convert_value(field, value)
     return values
+
+
+@cache
+def _parameters_of(step: str, leave_out: frozenset[str]) -> dict[str, Field]:
+    """Return the options of a step by the names of their fields, and by their names as parameters."""
+    fields = [field for field in STEPS[step].fields if field.name not in leave_out]
+    return {field.name: field for field in fields} | {parameter_name(field): field for field in fields}
 
 
 ingest = _make_function("ingest", place_ingest_rows, summary="Read files, or rows in memory, into a store.")

@@ -108,8 +108,11 @@ STEPS = {
 """The commands that are jobs, by name."""
 
 
-def make_job(step: str, values: ValuesByName, where: str = "") -> Any:
-    """Return the job of a step, made of values by field name. Raises ConfigError for a missing value or a wrong type."""
+def make_job(step: str, values: ValuesByName, where: str = "", kind: type[Checked] | None = None) -> Any:
+    """Return the job of a step, made of values by field name. Raises ConfigError for a missing value or a wrong type.
+
+    ``kind``: a class of jobs with some of the step's options; None: that of the step.
+    """
     import msgspec
 
     missing = [f.key for f in STEPS[step].fields if f.required and f.name not in values]
@@ -117,7 +120,7 @@ def make_job(step: str, values: ValuesByName, where: str = "") -> Any:
         raise ConfigError(f"{where or step}: '{missing[0]}' is missing", hint=f"see 'streamsvm {step} --help'")
     values = {**values, **_convert_named_numbers(step, values, where or step)}
     try:
-        return msgspec.convert(values, load(STEPS[step].job), strict=False, dec_hook=_convert_path)
+        return msgspec.convert(values, kind or load(STEPS[step].job), strict=False, dec_hook=_convert_path)
     except msgspec.ValidationError as error:
         raise ConfigError(f"{where or step}: {error}", hint=f"see 'streamsvm {step} --help'") from error
     except UnicodeEncodeError as error:
@@ -129,8 +132,10 @@ def _convert_named_numbers(step: str, values: ValuesByName, where: str) -> Value
     """Return the values with tables of numbers (``--class-weight``) converted. Raises ConfigError that names the wrong entry."""
     converted: ValuesByName = {}
     for field in STEPS[step].fields:
+        if values.get(field.name) is None:
+            continue
         try:
-            converted |= {field.name: named_numbers(field, values[field.name])} if field.name in values else {}
+            converted[field.name] = named_numbers(field, values[field.name])
         except UsageError as error:
             raise ConfigError(f"{where}: {field.key} {error.message}", hint=error.hint) from error
     return converted

@@ -425,13 +425,15 @@ class Checked:
         Every value is set on the instance: msgspec leaves defaults on the class, where ``msgspec.to_builtins`` would not find them.
         """
         kind: type = type(self)
-        options = options_of(kind)
-        for field in options:
-            value = _to_plain_numbers(getattr(self, field.name))
-            if isinstance(value, str):
+        for field in options_of(kind):
+            value = getattr(self, field.name)
+            # a default needs no check
+            is_default = type(value) is type(field.default) and value == field.default
+            value = value if is_default else _to_plain_numbers(value)
+            if isinstance(value, str) and not is_default:
                 value = dict(field.option.aliases).get(value, value)
             object.__setattr__(self, field.name, value)
-            if value is not None:
+            if value is not None and not is_default:
                 check_value(field, value, field.flag)
 
 

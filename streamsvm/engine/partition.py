@@ -47,6 +47,8 @@ def contiguous_groups(layout: Layout, count: int | None = None) -> list[Group]:
     groups each.
     """
     chunks = len(layout.chunks)
+    if chunks == 1:
+        return _groups(layout, [range(1)])
     suitable = max(1, min(layout.bytes_in_memory // GROUP_BYTES, chunks, MAX_GROUPS))
     group_count = 1 << suitable.bit_length() - 1 if count is None else max(1, min(count, chunks))
     ends = np.cumsum(layout.chunks)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from streamsvm.compute import freed_memory, passes_loaded
@@ -94,6 +95,8 @@ class MemoryPlan:
         ``remedy``: alternatives to more memory, to end the hint with. ``enough`` returns a sufficient limit, for plans
         that use more memory if the limit is higher; None: the total is sufficient.
         """
+        if self.total <= min(self.limit, _installed_bytes()):
+            return
         machine = machine_bytes()
         if self.total <= min(self.limit, machine):
             return
@@ -116,6 +119,14 @@ def with_most_threads(make_plan: Callable[[int], MemoryPlan], wanted: int) -> Me
     """
     plans = map(make_plan, range(wanted, 0, -1))
     return next(plan for plan in plans if plan.total <= plan.limit or plan.threads == 1)
+
+
+@cache
+def _installed_bytes() -> int:
+    """Return the total memory of this machine in bytes, without swap space."""
+    import psutil
+
+    return int(psutil.virtual_memory().total)
 
 
 def machine_bytes() -> int:

@@ -49,7 +49,8 @@ def _find_groups(controller: str, top: Path, membership: str) -> list[tuple[Path
 def text_of(path: Path) -> str:
     """Return the content of a file of the kernel; an empty string if the file does not exist."""
     try:
-        return path.read_text(encoding="ascii")
+        with open(path, "rb", buffering=0) as file:  # a plan reads some of them
+            return file.read().decode("ascii")
     except OSError:
         return ""
 

@@ -41,6 +41,7 @@ from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report, report_passes
 from streamsvm.api.wording import explain_interruption, python_words, to_python
 from streamsvm.config.command_table import make_job
+from streamsvm.config.options import Checked
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs.apply.column_names import column_names, table_columns
@@ -48,7 +49,7 @@ from streamsvm.jobs.apply.decision_values import compute_decision_intervals, com
 from streamsvm.jobs.apply.rows import find_moved_offsets
 from streamsvm.jobs.fit.driver import FitResult, MemoryFitResult, fit
 from streamsvm.jobs.fit.notices import list_precision_notices
-from streamsvm.jobs.fit.options import FitFilesJob, FitJob
+from streamsvm.jobs.fit.options import FitJob
 from streamsvm.kinds_of_rows import DASK, Shaped, is_frame, kind_of, needs_ingest
 from streamsvm.model import Model
 from streamsvm.model.model import LINEAR
@@ -186,9 +187,10 @@ def _find_synonyms(kind: type[Parameters]) -> dict[str, list[tuple[str, Any]]]:
     return synonyms
 
 
-def build_job(command: str, estimator: Parameters, chosen: ValuesByName) -> Any:
+def build_job(command: str, estimator: Parameters, chosen: ValuesByName, kind: type[Checked] | None = None) -> Any:
     """Return the job of a command with the parameters of an estimator, overridden by the options ``chosen``.
 
+    ``kind``: a class of jobs with some of the command's options; None: that of the command.
     Raises UsageError, ConfigError, and ValueError for an invalid ``n_jobs`` or seed.
     """
     options: ValuesByName = {}
@@ -197,7 +199,7 @@ def build_job(command: str, estimator: Parameters, chosen: ValuesByName) -> Any:
         if name:
             options[name] = value(estimator._parameter(one.name))  # noqa: SLF001 (of a class of this module)
     called = type(estimator).__name__
-    return make_job(command, convert_options(command, options | chosen, called), called)
+    return make_job(command, convert_options(command, options | chosen, called), called, kind)
 
 
 def draw_seed(random_state: Any) -> int:
@@ -359,8 +361,11 @@ def keep_model(estimator: Fitted, model: Model, rows: int) -> None:
 
 def encode_classes(y: Array) -> tuple[Array, Int32]:
     """Return the sorted classes and the code of each label (n,). Raises ValueError for continuous labels and for a single class."""
-    check_classification_targets(y)
+    if y.dtype.kind not in "biuU":  # integers and texts are no continuous labels
+        check_classification_targets(y)
     classes, codes = np.unique(y, return_inverse=True)
+    if 2 * len(classes) > len(y) and y.dtype.kind in "biuU":  # which issues a warning
+        check_classification_targets(y)
     if len(classes) < 2:
         raise ValueError(f"y has one class, {classes[0]!r}: at least two classes are needed")
     return classes, codes.ravel().astype(np.int32)
@@ -497,8 +502,8 @@ class StreamEstimator(CallbackSupportMixin, Fitted, FitParameters, ABC):
 
     def _job(self, chosen: ValuesByName) -> FitJob:
         """Return the job of a fit. Raises UsageError, ConfigError, ValueError."""
-        job: FitFilesJob = build_job("fit", self, {"store": "", "model": ""} | chosen)
-        return job.store_job(job.store)
+        job: FitJob = build_job("fit", self, {"store": "", "model": ""} | chosen, FitJob)
+        return job
 
     @abstractmethod
     def _fit_arrays(self, X: Any, y: Array, sample_weight: Any, chosen: ValuesByName) -> None:

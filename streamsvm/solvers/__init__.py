@@ -19,7 +19,7 @@ Kinds of problems: ``softmax`` (softmax regression), ``problem_kinds`` (one-vs-r
 solvers), ``regularizers`` (the l1 ball, the elastic net), ``free_bias`` (a bias that is not regularized).
 
 Shared by several methods: ``evaluation`` (P, D and gradient at a point), ``line_search``, ``stalling`` (the stall
-rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (rows that a pass keeps in memory),
+rule), ``cholesky`` (factors and their row updates), ``column_pool``, ``gathered_rows`` (rows that a pass keeps in memory), ``small_problems`` (records of problems without passes),
 ``linear_rounding`` (bounds of the rounding errors of P and D), ``leave_one_out`` (leave-one-out scores).
 """
 

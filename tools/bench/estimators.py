@@ -1,9 +1,11 @@
 """StreamSVC beside scikit-learn's SVMs on rows in memory: alternated fits of the same arrays in one process, default settings.
 
 python -m tools.bench.estimators --data ../shared/data --linear a9a,imdb,letter,covtype --kernel letter --rows 5000
+python -m tools.bench.estimators --linear '' --kernel '' --small 500,1000,2000 --pairs 51
 
 Linear: ``LinearSVC()``, which is said where it has not converged. With --kernel: ``SVC()`` on --rows rows drawn of each set, and the one of
-scikit-learn-intelex where that is installed; of several classes beside one against the rest and beside pairs, which are what these solve. Seconds by the clock and of processors are medians of --pairs alternated fits.
+scikit-learn-intelex where that is installed; of several classes beside one against the rest and beside pairs, which are what these solve. With --small: both on the first rows of ijcnn1. Seconds by the clock are medians of --pairs alternated fits,
+and ratios are medians of their ratios.
 """
 
 from __future__ import annotations
@@ -45,6 +47,13 @@ def covtype(data: Path) -> tuple[Any, Any]:
     return X[train], y[train]
 
 
+def ijcnn1(data: Path, rows: int) -> tuple[Any, Any]:
+    """Return the first rows of ijcnn1, dense."""
+    with gzip.open(data / "ijcnn1.gz") as file:
+        X, y = load_svmlight_file(file)
+    return X[:rows].toarray(), y[:rows]
+
+
 def rows_of(data: Path, name: str) -> tuple[Any, Any]:
     """Return the rows to train on and their labels."""
     return covtype(data) if name == "covtype" else svmlight(data, name)
@@ -65,9 +74,9 @@ def measured(name: str, ours: Any, theirs: Any, rows: tuple[Any, Any], pairs: in
         taken = [(timed(lambda: ours.fit(X, y)), timed(lambda: theirs.fit(X, y))) for _ in range(pairs)]
     short = any(issubclass(one.category, ConvergenceWarning) and "Liblinear" in str(one.message) for one in said)
     one, other = (np.median([pair[k][1:] for pair in taken], axis=0) for k in (0, 1))
-    ratios = one / other
+    ratios = np.median([np.divide(mine[1:], peers[1:]) for mine, peers in taken], axis=0)
     peer = f"{type(theirs).__module__.partition('.')[0]} {type(theirs).__name__}{', not converged' if short else ''}"
-    told = f"{one[0]:.2f} | {other[0]:.2f} | {ratios[0]:.2f} | {ratios[1]:.2f} | {ours.gap_:.1e}"
+    told = f"{one[0]:.4f} | {other[0]:.4f} | {ratios[0]:.2f} | {ratios[1]:.2f} | {ours.gap_:.1e}"
     right = f"{ours.score(X[:20_000], y[:20_000]):.4f} | {theirs.score(X[:20_000], y[:20_000]):.4f}"
     return f"| {name} {X.shape[0]} x {X.shape[1]} | {peer} | {told} | {right} |"
 
@@ -88,6 +97,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--linear", default="a9a,imdb,letter,covtype")
     parser.add_argument("--kernel", default="letter,a9a")
+    parser.add_argument("--small", default="", help="numbers of first rows of ijcnn1")
     parser.add_argument("--rows", type=int, default=5000, help="rows of the kernel machines")
     parser.add_argument("--pairs", type=int, default=3)
     asked = parser.parse_args()
@@ -103,6 +113,11 @@ def main() -> None:
         for peer, pairs in product(kernel_peers(), several):
             ours = StreamSVC(kernel="rbf", loss="hinge", multi_class=pairs)
             print(measured(f"{name}, rbf, {pairs},", ours, peer, (X, y), asked.pairs), flush=True)
+    for rows in map(int, filter(None, asked.small.split(","))):
+        given = ijcnn1(asked.data, rows)
+        print(measured("ijcnn1, linear,", StreamSVC(), LinearSVC(), given, asked.pairs), flush=True)
+        ours, peer = StreamSVC(10.0, kernel="rbf", gamma=2.0, loss="hinge"), SVC(C=10.0, gamma=2.0)
+        print(measured("ijcnn1, rbf,", ours, peer, given, asked.pairs), flush=True)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -135,6 +136,7 @@ from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MAX_CACHED_BYTES
 from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
 from streamsvm.solvers.newton.solver import Newton
+from streamsvm.solvers.small_problems import SmallProblem
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Kind, Layout, Problem, Report, Status, Stop, Store, silent
 from streamsvm.working_copies import run_with_copies
@@ -455,14 +457,14 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         directory = None
         if not plan.memory.resident or plan.request is not None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streamsvm-")))
-        stack.enter_context(limit_blas_threads())
         stack.enter_context(threading.use_threads(plan.memory.threads))
-        context = FitContext(job, store, plan, report, began, directory=directory)
-        feature_store, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
+        context, planned = FitContext(job, store, plan, report, began, directory=directory), plan
         training = _solve_small(context) if start is None and _is_small(job, store, plan) else None
         if training is not None:
             trained = TrainedFit(store, plan, training, [run.certificate for run in training.runs], [])
         else:
+            stack.enter_context(limit_blas_threads())
+            feature_store, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
             trained = stack.enter_context(train_to_certificate(context, feature_store, planned))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
@@ -482,26 +484,36 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
 
 
 def _is_small(job: FitJob, store: Store, plan: Plan) -> bool:
-    """Return whether the problems of a fit in memory are solved without passes: those of an exact kernel, and small,
-    if no option is about passes.
+    """Return whether the problems of a fit in memory are solved without passes: small ones of a linear function or of an
+    exact kernel, if no option is about passes.
     """
-    if plan.solver_name != "decomposition" or job.solver != "auto" or job.options or job.max_support is not None:
+    if plan.solver_name not in {"decomposition", "newton"} or job.solver != "auto":
+        return False
+    if job.options or job.max_support is not None or plan.request is not None or plan.curves is not None:
         return False
     if job.needs_scores or not math.isinf(job.time_limit) or job.max_passes < MIN_PASSES or plan.enclosure is not None:
         return False
     if not isinstance(store, MemoryStore):
         return False
-    from streamsvm.solvers.kernel.small_problems import is_small, small_problem_bytes  # exact kernels only
-
-    if not all(map(is_small, plan.problems)):
+    small_problems = _small_problems_of(plan)
+    if not all(map(small_problems.is_small, plan.problems)):
         return False
-    return plan.memory.total + small_problem_bytes(plan.problems) <= plan.memory.limit
+    return bool(plan.memory.total + small_problems.small_problem_bytes(plan.problems) <= plan.memory.limit)
+
+
+def _small_problems_of(plan: Plan) -> ModuleType:
+    """Return the module that solves the small problems of a plan."""
+    if plan.solver.exact_kernel:
+        from streamsvm.solvers.kernel import small_problems as of_kernels
+
+        return of_kernels
+    from streamsvm.solvers.newton import small_problems
+
+    return small_problems
 
 
 def _solve_small(context: FitContext) -> Training | None:
     """Return the training with all problems solved and certified; None if one of them needs the passes of the solver."""
-    from streamsvm.solvers.kernel.small_problems import SmallProblem, solve_small_problems  # exact kernels only
-
     plan, store = context.plan, context.store
     assert isinstance(store, MemoryStore)
     assert isinstance(plan.features, Raw | Standardized)
@@ -520,7 +532,8 @@ def _solve_small(context: FitContext) -> Training | None:
 
     training = Training([], passes=1)
     progress = ProgressReporter(training, context.report)
-    solved_problems = solve_small_problems(map(choose_rows, plan.problems), X, plan.tolerance)
+    small_problems = map(choose_rows, plan.problems)
+    solved_problems = _small_problems_of(plan).solve_small_problems(small_problems, X, plan.tolerance)
     for problem, solved in zip(plan.problems, solved_problems, strict=True):
         if solved is None:
             return None

@@ -76,6 +76,7 @@ from streamsvm.schedule.budget import MemoryPlan
 from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.solvers.problem_kinds import Regression
 from streamsvm.store import open_store
+from streamsvm.store.views import MemoryStore
 from streamsvm.types import (
     AnySolver,
     FeatureMap,
@@ -275,7 +276,8 @@ def _with_automatic_limit(job: FitJob, store: Store) -> Plan:
             plan = _with_automatic_solver(job, store)
     if plan.memory.total > most:
         return with_derived_limit(job, store, limit)
-    retain = store.layout.bytes_per_pass <= budget.page_cache_bytes(limit)
+    # rows in memory have no pages in the cache
+    retain = isinstance(store, MemoryStore) or store.layout.bytes_per_pass <= budget.page_cache_bytes(limit)
     return replace(plan, memory=replace(plan.memory, limit=limit, retain=retain))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from streamsvm.compute.passes.kernel_problem import (
     optimize,
 )
 from streamsvm.compute.passes.kernel_rows import coordinates
-from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, Targets, to_matrix
+from streamsvm.rows import Dense, Float32, Int64, Rows, to_matrix
 from streamsvm.solvers.kernel.decomposition import DecompositionState
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.rounding import (
@@ -43,6 +43,7 @@ from streamsvm.solvers.kernel.rounding import (
     error_of_values,
     form_for_certificates,
 )
+from streamsvm.solvers.small_problems import SmallProblem, Solved
 from streamsvm.types import Certificate, Problem
 
 MAX_ROWS = 5000
@@ -61,25 +62,6 @@ ATTEMPTS = 3
 """Maximum number of evaluations in float64."""
 FALL = 0.2
 """The next attempt aims at this fraction of the gap and of the violation."""
-
-
-class Solved(NamedTuple):
-    """A solved problem."""
-
-    state: DecompositionState
-    certificate: Certificate
-
-
-class SmallProblem(NamedTuple):
-    """A problem and its rows; problems of the same rows have the same array of numbers."""
-
-    problem: Problem
-    numbers: Int64
-    """(q,) the numbers of its rows, ascending."""
-    y: Targets
-    """(q,) +1 or -1."""
-    s: Float32 | Float64
-    """(q,) their weights."""
 
 
 def is_small(problem: Problem) -> bool:

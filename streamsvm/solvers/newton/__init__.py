@@ -2,6 +2,7 @@
 
 - ``solver``: the passes over the data, and the choice of the next point
 - ``in_memory``: problems with all rows in memory: the choice of the method, and Newton's method
+- ``small_problems``: problems of a few thousand rows in memory, each solved at once, without passes
 - ``dual_and_proximal_descent``: dual coordinate descent, and its proximal form, on rows in memory
 - ``interior_point_in_memory``: a primal-dual interior-point method on rows in memory
 - ``trust_region``: out of core: a model built from a sample, and its damping

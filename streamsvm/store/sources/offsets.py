@@ -126,7 +126,10 @@ def find_offsets(read_first_rows: Callable[[bool], Rows | None], *, missing_is_z
         if X is None:
             return None
         columns, values = _full_columns(X)
-        ranges = _column_ranges(np.nan_to_num(values, nan=0.0) if missing_is_zero else values)
+        values = np.nan_to_num(values, nan=0.0) if missing_is_zero else values
+        if not exact and _is_near_zero(values):
+            return None
+        ranges = _column_ranges(values)
         is_rounded = _loses_digits(ranges) if exact else _may_lose_digits(ranges)
         if not is_rounded.any():
             return None
@@ -201,6 +204,14 @@ class _ColumnRange(NamedTuple):
     def is_far_from_zero(self, deviations: float) -> NDArray[np.bool_]:
         """Return whether the mean of each column is more than ``deviations`` standard deviations from 0."""
         return np.abs(self.center) > deviations * self.deviation
+
+
+def _is_near_zero(values: Float64) -> bool:
+    """Return whether no column, as read in float32, may have lost digits: each has a number between -1 and 1, or numbers
+    of both signs, and none of LARGEST_EXACT or more. This is quicker to decide than ``_may_lose_digits``.
+    """
+    low, high = np.fmin.reduce(values, axis=0), np.fmax.reduce(values, axis=0)
+    return bool(((low <= 1.0) & (high >= -1.0) & (low > -LARGEST_EXACT) & (high < LARGEST_EXACT)).all())
 
 
 def _column_ranges(values: Float64) -> _ColumnRange:
