@@ -454,7 +454,7 @@ def convert_options(
             raise UsageError(
                 f"{called} has no option '{name}'{did_you_mean(name, known)}", hint=f"there are: {', '.join(known)}"
             )
-        if value is not None:
+        if value is not None and not field.is_default(value):
             values[field.name] = convert_value(field, value)
     return values
 

@@ -6,7 +6,8 @@ A command is declared once, in ``STEPS``. The command line, the functions of Pyt
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -115,7 +116,7 @@ def make_job(step: str, values: ValuesByName, where: str = "", kind: type[Checke
     """
     import msgspec
 
-    missing = [f.key for f in STEPS[step].fields if f.required and f.name not in values]
+    missing = [f.key for f in _required_fields(step) if f.name not in values]
     if missing:
         raise ConfigError(f"{where or step}: '{missing[0]}' is missing", hint=f"see 'streamsvm {step} --help'")
     values = {**values, **_convert_named_numbers(step, values, where or step)}
@@ -128,11 +129,16 @@ def make_job(step: str, values: ValuesByName, where: str = "", kind: type[Checke
         raise ConfigError(message, hint=f"see 'streamsvm {step} --help'") from error
 
 
+@cache
+def _required_fields(step: str) -> tuple[Field, ...]:
+    return tuple(field for field in STEPS[step].fields if field.required)
+
+
 def _convert_named_numbers(step: str, values: ValuesByName, where: str) -> ValuesByName:
     """Return the values with tables of numbers (``--class-weight``) converted. Raises ConfigError that names the wrong entry."""
     converted: ValuesByName = {}
-    for field in STEPS[step].fields:
-        if values.get(field.name) is None:
+    for field in STEPS[step].fields if any(isinstance(value, Mapping) for value in values.values()) else ():
+        if field.name not in values:
             continue
         try:
             converted[field.name] = named_numbers(field, values[field.name])

@@ -159,6 +159,10 @@ class Field:
         """Whether a value must be given."""
         return self.default is dataclasses.MISSING
 
+    def is_default(self, value: OptionValue) -> bool:
+        """Return whether a value is the default, and of its type."""
+        return type(value) is type(self.default) and bool(value == self.default)
+
     @cached_property
     def key(self) -> str:
         """The name in job files, ``--set`` and Python: the flag with underscores."""
@@ -427,8 +431,7 @@ class Checked:
         kind: type = type(self)
         for field in options_of(kind):
             value = getattr(self, field.name)
-            # a default needs no check
-            is_default = type(value) is type(field.default) and value == field.default
+            is_default = field.is_default(value)  # which needs no check
             value = value if is_default else _to_plain_numbers(value)
             if isinstance(value, str) and not is_default:
                 value = dict(field.option.aliases).get(value, value)

@@ -20,7 +20,7 @@ from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
 from streamsvm.input_files import find_url
 from streamsvm.objects import MAX_IN_FLIGHT, SENT_PART_BYTES
-from streamsvm.schedule.machine import anonymous_bytes, groups_of, text_of
+from streamsvm.schedule.machine import anonymous_bytes, available_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
 from streamsvm.working_copies import UPLOADS, find_working_folder
 
@@ -142,12 +142,10 @@ def memory_limit(user_limit: int | None) -> int:
     If ``user_limit`` is None, 75 % of the available memory takes its place. For the tasks of a job, ``user_limit`` is
     ``Executor.memory_limit``: the limits of this process count, too, because it joins the results of the tasks.
     """
-    import psutil
-
     if (assumed := _ASSUMED.get()) is not None:
         return assumed
     bounds = [
-        user_limit or int(DEFAULT_SHARE * (psutil.virtual_memory().available + anonymous_bytes())),
+        user_limit or int(DEFAULT_SHARE * (available_bytes() + anonymous_bytes())),
         *group_limits(),
     ]
     soft, _ = resource.getrlimit(resource.RLIMIT_AS)
@@ -196,11 +194,9 @@ def page_cache_bytes(limit: int) -> int:
     """Return the bytes of a store that will probably stay in the page cache: half of the free memory that the job does
     not use.
     """
-    import psutil
-
     if limit >= UNLIMITED:
         return 0
-    free = min([psutil.virtual_memory().available, *group_limits()])
+    free = min([available_bytes(), *group_limits()])
     return max(0, free - limit) // 2
 
 

@@ -55,6 +55,16 @@ def text_of(path: Path) -> str:
         return ""
 
 
+def available_bytes() -> int:
+    """Return the bytes of memory that processes can get without swapping."""
+    _, found, after = text_of(Path("/proc/meminfo")).partition("MemAvailable:")
+    if found:
+        return int(after.split(maxsplit=1)[0]) << 10
+    import psutil
+
+    return int(psutil.virtual_memory().available)
+
+
 def usable_cores() -> int:
     """Return the number of processors in the affinity mask, or the quota of a control group if that is smaller; at
     least 1.

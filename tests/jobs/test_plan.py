@@ -9,10 +9,9 @@ import sys
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from scipy import sparse
 
@@ -24,6 +23,7 @@ from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import Plan, make_plan
 from streamsvm.jobs.fit.problems import check_cost, resolve_costs
 from streamsvm.rows import Dense
+from streamsvm.schedule import budget
 from streamsvm.schedule.budget import MIB
 from streamsvm.solvers.newton.priority_sampling import min_useful_rows, sample_rows
 from streamsvm.store.views import MemoryStore
@@ -143,16 +143,9 @@ def test_solver_choice_few_rows_of_many_columns_need_no_matrix_of_all_columns(lo
 # -- without --memory --------------------------------------------------------------------------------------------------
 
 
-class Memory(NamedTuple):
-    """What psutil tells of the memory of a machine, as far as it is looked at."""
-
-    available: int
-    total: int
-
-
 def machine(monkeypatch: pytest.MonkeyPatch, available: int) -> None:
     """Have the machine report so many bytes of memory as available."""
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: Memory(available, 1 << 40))
+    monkeypatch.setattr(budget, "available_bytes", lambda: available)
 
 
 def small_store(place: Path) -> str:

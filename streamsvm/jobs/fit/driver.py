@@ -444,7 +444,7 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
     DefectError.
     """
     began = time.monotonic()
-    job = replace(job, embedding=ON_THE_FLY)
+    job = job if job.embedding == ON_THE_FLY else replace(job, embedding=ON_THE_FLY)
     plan = make_plan(job, store)
     job = pin_automatic_choices(job, plan)
     if start is not None:
