@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
+from pyarrow import feather
 
 import streamsvm as sv
 from streamsvm.cli.main import cli
@@ -58,8 +59,9 @@ EXPECTED = {
     "words": {},
 }
 """The code of the error for each kind and fault; all else is stored."""
-SOURCES = ("csv", "jsonl", "parquet", "pandas", "polars", "arrow")
-FILES = ("csv", "jsonl", "parquet")
+SOURCES = ("csv", "csv.gz", "jsonl", "parquet", "feather", "pandas", "polars", "arrow")
+FILES = ("csv", "csv.gz", "jsonl", "parquet", "feather")
+CSV = ("csv", "csv.gz")
 STRICT_COMMANDS = ("ingest", "fit", "predict", "evaluate")
 CELLS = [(name, fault) for name, (_, _, faults) in VALUES.items() for fault in faults]
 COLUMNS = [f"{name}={kind}" for name, (kind, _, _) in VALUES.items()]
@@ -70,10 +72,10 @@ SKIP: dict[str, Any] = {"on_bad_line": "skip", "max_bad": "100%"}
 def expect(name: str, fault: str, source: str) -> str:
     """Return the code of the error for one value; empty if it is stored."""
     kind, values, _ = VALUES[name]
-    if kind in ("category", "hash") and isinstance(values[0], str) and fault in ("word", "nan") and source != "csv":
+    if kind in ("category", "hash") and isinstance(values[0], str) and fault in ("word", "nan") and source not in CSV:
         return STORED  # text in a file or frame that has another way to say that a value is missing
     if name == "share" and fault == "infinite":
-        return PARSE if source == "csv" else INFINITE  # text that is no word for yes or no, or a number
+        return PARSE if source in CSV else INFINITE  # text that is no word for yes or no, or a number
     return EXPECTED[kind].get(fault, STORED)
 
 
@@ -100,13 +102,15 @@ def make_columns(cells: list[tuple[str, str]]) -> dict[str, list[Any]]:
 def make_table(source: str, columns: dict[str, list[Any]], folder: Path) -> Any:
     """Return a table as a file or a frame."""
     path = folder / f"t.{source}"
-    if source == "csv":
+    if source in CSV:
         pd.DataFrame(columns, dtype=object).map(lambda v: "" if v is None else str(v)).to_csv(path, index=False)
     elif source == "jsonl":
         rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
         path.write_text("".join(json.dumps(row, default=str).replace("Infinity", "1e999") + "\n" for row in rows))
     elif source == "parquet":
         pq.write_table(pa.table(columns), path)
+    elif source == "feather":
+        feather.write_feather(pa.table(columns), path)
     else:
         return {"pandas": pd.DataFrame, "polars": pl.DataFrame, "arrow": pa.table}[source](columns)
     return path
@@ -127,7 +131,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def read_rejects(path: Path, source: str) -> list[tuple[int, str, str]]:
     """Return row, code and column of each line that was left out."""
     lines = [line.split("\t") for line in path.read_text().splitlines()[1:]]
-    found = [(int(line[1]) - (source == "csv"), line[2], re.findall("column '(.*?)'", line[3])[0]) for line in lines]
+    found = [(int(line[1]) - (source in CSV), line[2], re.findall("column '(.*?)'", line[3])[0]) for line in lines]
     return sorted(found)
 
 
@@ -190,7 +194,7 @@ def test_matrix_of_faults_is_refused_with_row_column_and_code(name: str, tmp_pat
         ]
         source, command = next(turns)
         table, expected = make_table(source, columns, tmp_path), expect(name, fault, source)
-        line = "line 5" if source == "csv" else "row 4" if source != "jsonl" else "(row|line) 4"
+        line = "line 5" if source in CSV else "row 4" if source != "jsonl" else "(row|line) 4"
         try:
             if command == "ingest":
                 sv.ingest(table, tmp_path / "s.zarr", overwrite=True, **SMALL)
