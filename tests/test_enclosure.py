@@ -12,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
 
 import streamsvm as sv
 from streamsvm import losses
+from streamsvm.cli.main import cli
 from streamsvm.errors import DataError, UsageError
 from streamsvm.model import load
 from streamsvm.model.model import possible_classes, predict_codes
@@ -218,6 +221,28 @@ def test_predictions_and_evaluation_say_the_same_in_every_form(tmp_path: Path) -
     assert one.error[0] <= error <= one.error[1]
 
 
+def test_probabilities_of_the_exact_optimum_lie_between_those_of_predict(tmp_path: Path) -> None:
+    X, y = drawn_rows()
+    sv.ingest(X, tmp_path / "rows.zarr", y=y)
+    model = sv.fit(tmp_path / "rows.zarr", tmp_path / "m.ssvm", loss="logistic", certify="full", tolerance=0.05).model
+    words = ["predict", tmp_path / "m.ssvm", tmp_path / "rows.zarr", tmp_path / "out.parquet"]
+    words += ["--output", "probability,probability_low,probability_high"]
+    answer = CliRunner().invoke(cli, [*map(str, words)])
+    assert answer.exit_code == 0, answer.output
+    table = pq.read_table(tmp_path / "out.parquet").to_pydict()
+    assert list(table)[1:3] == ["probability_no", "probability_yes"]
+    low, high = (np.array(table[f"probability_{end}_yes"]) for end in ("low", "high"))
+    best, off = exact_optimum(
+        seen_rows(X, model).astype(np.float64), np.where(y == "yes", 1.0, -1.0), 1.0, "logistic", (1.0,)
+    )
+    true = 1.0 / (1.0 + np.exp(-(seen_rows(X, model) @ best)))
+    assert np.all((low - off - 1e-11 <= true) & (true <= high + off + 1e-11))
+    assert 0.0 < np.median(high - low) < 0.01
+    assert np.allclose(1.0 - low, table["probability_high_no"], atol=1e-9)
+    with pytest.raises(UsageError, match="no probabilities"):
+        sv.fit(X, y, certify="labels").model.probability_interval(X)
+
+
 def test_models_with_and_without_threads_have_the_same_enclosures(tmp_path: Path) -> None:
     X, y = drawn_rows(3000)
     sv.ingest(X, tmp_path / "rows.zarr", y=y, chunk="4KiB")
@@ -265,6 +290,7 @@ def test_estimators_prove_labels_and_enclose_numbers() -> None:
     assert np.array_equal(answer.label, fitted.predict(X))
     assert np.array_equal(answer.low, low)
     assert answer.proved.mean() > 0.9
+    assert np.array_equal(fitted.probability_interval(X), fitted.model_.probability_interval(X))
     t = X @ np.arange(6.0)
     low, high = StreamSVR(certify="full").fit(X, t).decision_interval(X)
     true = StreamSVR(tolerance=1e-8).fit(X, t).predict(X)

@@ -52,6 +52,8 @@ BY_LOSS = "logistic loss"
 
 MIN_WEIGHT = 1e-12
 """Smaller weights of classes are replaced by this one when their effect is removed from the probabilities."""
+PROBABILITY_ROUNDING = 1e-12
+"""Relative allowance for the rounding of a probability and of what it is made of: decision values of some hundreds, sums of some hundred classes."""
 SIGMOID_MAX_STEPS = 100
 SIGMOID_RIDGE = 1e-12
 """Added to the diagonal of the Hessian, which is singular if all scores are equal."""
@@ -95,6 +97,13 @@ class Calibrator(Protocol):
         """Return the probability of each class (n, classes) for decision values (n, k); rows sum to 1."""
         ...
 
+    def probability_interval(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+        """Return the least and the largest probability of each class (n, classes) for decision values between low and high (n, k).
+
+        They are rounded outward, and attained up to that.
+        """
+        ...
+
     def facts(self) -> JsonObject:
         """Return the parameters as plain JSON, except those in ``arrays``."""
         ...
@@ -131,6 +140,10 @@ class PlattSigmoid:
     def probabilities(self, decision: Float64) -> Float64:
         return normalize(sigma(decision * self.slopes + self.offsets))
 
+    def probability_interval(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+        ends = [sigma(decision * self.slopes + self.offsets) for decision in (low, high)]
+        return bound_normalized(np.minimum(*ends), np.maximum(*ends))  # a slope may be negative
+
     def facts(self) -> JsonObject:
         return {"slopes": self.slopes.tolist(), "offsets": self.offsets.tolist()}
 
@@ -165,8 +178,15 @@ class Isotonic:
         return len(self.steps)
 
     def probabilities(self, decision: Float64) -> Float64:
+        return normalize(self._values(decision))
+
+    def probability_interval(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+        return bound_normalized(self._values(low), self._values(high))
+
+    def _values(self, decision: Float64) -> Float64:
+        """Return g_k(f_k) (n, k)."""
         values = [np.interp(decision[:, k], at, values) for k, (at, values) in enumerate(self.steps)]
-        return normalize(np.column_stack(values))
+        return np.column_stack(values)
 
     def facts(self) -> JsonObject:
         return {"bends": [len(at) for at, _ in self.steps]}
@@ -211,6 +231,15 @@ class Temperature:
         if decision.shape[1] == 1:
             return normalize(scipy.special.expit(scaled))
         return scipy.special.softmax(scaled + self.offsets if self.offsets else scaled, axis=1)
+
+    def probability_interval(self, low: Float64, high: Float64) -> tuple[Float64, Float64]:
+        low, high = (self.inverse * decision + (self.offsets or 0.0) for decision in (low, high))
+        if low.shape[1] == 1:
+            return bound_normalized(sigma(low), sigma(high))
+        ends = []
+        for own, others in ((low, high), (high, low)):  # p_k = sigma(f_k - log sum of the e^f_j of the others)
+            ends.append(sigma(own - join_others(np.logaddexp, others, -np.inf)))
+        return _round_outward(*ends)
 
     def facts(self) -> JsonObject:
         offsets: JsonObject = {"offsets": list(self.offsets)} if self.offsets else {}
@@ -396,6 +425,39 @@ def normalize(values: Float64) -> Float64:
         return np.concatenate([1.0 - values, values], axis=1)
     sums = values.sum(axis=1, keepdims=True)
     return np.where(sums > 0, values, 1.0) / np.where(sums > 0, sums, values.shape[1])
+
+
+def bound_normalized(low: Float64, high: Float64) -> tuple[Float64, Float64]:
+    """Return the least and the largest probabilities (n, classes) that ``normalize`` gives for values between low and high (n, k), 0 <= low <= high.
+
+    That of a class is least where its own value is least and the others are largest.
+    """
+    low, high = low * (1.0 - PROBABILITY_ROUNDING), high * (1.0 + PROBABILITY_ROUNDING)
+    if low.shape[1] == 1:
+        return _round_outward(np.concatenate([1.0 - high, low], axis=1), np.concatenate([1.0 - low, high], axis=1))
+    ends = []
+    for own, others in ((low, high), (high, low)):
+        with np.errstate(invalid="ignore"):
+            ends.append(np.nan_to_num(own / (own + join_others(np.add, others, 0.0)), nan=1.0 / low.shape[1]))
+    # if all can be 0, all classes can get equal probabilities
+    equal = np.where(low.sum(axis=1, keepdims=True) > 0.0, np.nan, 1.0 / low.shape[1])
+    return _round_outward(np.fmin(ends[0], equal), np.fmax(ends[1], equal))
+
+
+def join_others(join: np.ufunc, values: Float64, nothing: float) -> Float64:
+    """Return for each column of values (n, k) what ``join`` makes of all other columns, without a difference, which would lose small values."""
+    ends = np.full((len(values), 1), nothing)
+    before = join.accumulate(np.concatenate([ends, values[:, :-1]], axis=1), axis=1)
+    after = join.accumulate(np.concatenate([ends, values[:, :0:-1]], axis=1), axis=1)[:, ::-1]
+    joined: Float64 = join(before, after)
+    return joined
+
+
+def _round_outward(low: Float64, high: Float64) -> tuple[Float64, Float64]:
+    return (
+        np.maximum(low * (1.0 - PROBABILITY_ROUNDING) - 4 * 2.0**-53, 0.0),
+        np.minimum(high * (1.0 + PROBABILITY_ROUNDING) + 4 * 2.0**-53, 1.0),
+    )
 
 
 def sigma(z: Float64) -> Float64:

@@ -400,6 +400,18 @@ class Model:
         return self.probabilities(self.decision_function(X).reshape(-1, len(self.weights)))
 
     @with_python_wording
+    def probability_interval(self, X: Any) -> tuple[Float64, Float64]:
+        """Return the least and the largest probability of each class that the exact optimum can give, float64 (n, classes) each, in the order of ``classes``.
+
+        The map from decision values to probabilities is taken as given. ``X`` as for ``decision_function``. Raises UsageError if the model has no
+        probabilities, or was fitted without ``certify``.
+        """
+        calibration = self.check_probabilities()
+        self.check_enclosures()
+        _, low, high = load_name(INTERVALS)(self, X)
+        return calibration.calibrator.probability_interval(low, high)
+
+    @with_python_wording
     def explain(self, X: Any = None) -> Explanation:
         """Return the weights by column name, in the original units of the columns; with rows ``X``, also the
         contribution of each column to the decision value of each row.

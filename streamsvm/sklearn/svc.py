@@ -342,6 +342,19 @@ class StreamSVC(ProvingEstimator, StreamClassifier):
             )
         return job if self.multi_class == OVR else replace(job, multi_class=self.multi_class)
 
+    @method_where(lambda self: self._check_probabilities())
+    def probability_interval(self, X: Any) -> tuple[Float64, Float64]:
+        """Return the least and the largest probability of each class that the exact optimum can give, float64 (n_samples, n_classes) each.
+
+        The map from decision values to probabilities is taken as given. Raises UsageError after a fit without ``certify``.
+        """
+        _, low, high = self._prove(X)
+        columns = len(self.model_.weights)
+        with python_words("fit", PARAMETER_NAMES):
+            check_probabilities(self.model_)
+        calibrator = self.model_.check_probabilities().calibrator
+        return calibrator.probability_interval(low.reshape(-1, columns), high.reshape(-1, columns))
+
     def _start(self, classes: Array) -> Model | None:
         starts = self.warm_start and self.multi_class != OVO and self.nu is None
         return find_start(self, self.kernel, classes) if starts else None

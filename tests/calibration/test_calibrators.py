@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,10 @@ def drawn(rows: int = 4000, classes: int = 2, seed: int = 0) -> tuple[Any, Any, 
     else:
         f[np.arange(rows), truth] += 0.6
     return f, truth, rng.integers(1, 5, rows).astype(float)
+
+
+STEPS = (np.array([-1.0, 0.0, 0.5]), np.array([0.0, 0.2, 1.0]))
+"""The breakpoints and values of an isotonic function."""
 
 
 def table(f: Any, truth: Any, weights: Any = None, seed: int = 0) -> ScoreTable:
@@ -269,3 +274,32 @@ def test_calibration_sigmoid_of_other_sizes_is_refused() -> None:
     found = Calibration(PlattSigmoid(np.ones(2), np.zeros(2)), "5 folds", 9)
     with pytest.raises(DataError, match="2 decision values"):
         read_calibration(found.header(), found.tensors(), 3)
+
+
+@pytest.mark.parametrize(
+    "calibrator",
+    [
+        PlattSigmoid(np.array([1.3]), np.array([-0.4])),
+        PlattSigmoid(np.array([2.0, -0.5, 40.0]), np.array([0.1, 0.0, -3.0])),
+        Isotonic((STEPS,)),
+        Isotonic((STEPS, (np.array([0.0]), np.array([0.0])), (np.array([-1.0, 1.0]), np.array([0.0, 0.7])))),
+        Temperature(0.7),
+        Temperature(0.7, (0.5, -0.5, 0.0)),
+    ],
+    ids=repr,
+)
+def test_probability_intervals_contain_every_probability_and_are_attained(calibrator: Any) -> None:
+    r = np.random.default_rng(0)
+    problems = calibrator.problems or 1
+    low = r.normal(0, 3, (60, problems))
+    high = low + r.choice([0.0, 0.1, 5.0, 900.0], (60, 1)) * r.random((60, problems))
+    least, largest = calibrator.probability_interval(low, high)
+    corners = [
+        calibrator.probabilities(np.where(np.array(chosen, bool), high, low))
+        for chosen in product((0, 1), repeat=problems)
+    ]
+    inside = [calibrator.probabilities(low + r.random(low.shape) * (high - low)) for _ in range(20)]
+    assert all(np.all((least <= found) & (found <= largest)) for found in corners + inside)
+    if not isinstance(calibrator, Isotonic):  # where all values can be 0, all classes can get equal probabilities
+        assert np.abs(np.min(corners, axis=0) - least).max() < 1e-9
+        assert np.abs(np.max(corners, axis=0) - largest).max() < 1e-9

@@ -18,7 +18,10 @@ EQUAL_COSTS = 1.0, 1.0
 """The default costs of a false positive and of a false negative."""
 PROBABILITY = "probability"
 LOW, HIGH, PROVED = "low", "high", "proved"
-INTERVALS = (LOW, HIGH, PROVED)
+PROBABILITY_LOW, PROBABILITY_HIGH = "probability_low", "probability_high"
+PROBABILITIES = (PROBABILITY, PROBABILITY_LOW, PROBABILITY_HIGH)
+"""Outputs of a model with probabilities."""
+INTERVALS = (LOW, HIGH, PROVED, PROBABILITY_LOW, PROBABILITY_HIGH)
 """Outputs of a model that was fitted with --certify."""
 OUTPUTS = ("label", "decision", PROBABILITY, *INTERVALS)
 NAMED_COLUMN_SUFFIXES = (".csv", ".parquet")
@@ -51,7 +54,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         Option(
             "What to write for each row: the label, the decision value of every problem (two classes: the label changes at f = 0, or at "
             "the threshold of the model), the probability of every class, or several: label,probability. For a model fitted with --certify also what its exact optimum says: "
-            "low and high, between which its decision value lies, and proved: whether it predicts the same label (yes, no, open). In CSV and Parquet the first column is "
+            "low and high, between which its decision value lies, probability_low and probability_high, between which the probability of each class lies, and proved: whether it predicts the same label (yes, no, open). In CSV and Parquet the first column is "
             "the id of the row; rows without ids are numbered from 0, unless lines may be skipped.",
             "output",
             choices=OUTPUTS,

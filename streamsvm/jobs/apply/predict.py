@@ -26,7 +26,16 @@ from streamsvm.engine.executor import Executor, Task, executor_for
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, printable
 from streamsvm.jobs import JobResult
-from streamsvm.jobs.apply.options import HIGH, INTERVALS, LOW, PROBABILITY, PROVED, PredictJob
+from streamsvm.jobs.apply.options import (
+    HIGH,
+    INTERVALS,
+    LOW,
+    PROBABILITIES,
+    PROBABILITY_HIGH,
+    PROBABILITY_LOW,
+    PROVED,
+    PredictJob,
+)
 from streamsvm.jobs.apply.rows import (
     ApplyWork,
     RowBatch,
@@ -103,12 +112,12 @@ def predict(job: PredictJob, report: Report = silent, executor: Executor | None 
         job = replace(job, data=locate_data(data))
         model = models.load(Path(job.model))
         memory = job.memory if executor is None else budget.memory_limit(executor.memory_limit(job.memory))
-        if PROBABILITY in job.outputs:
+        if set(PROBABILITIES) & set(job.outputs):
             model.check_probabilities()
         if set(INTERVALS) & set(job.outputs):
             model.check_enclosures()
         n_outcomes = len(model.weights)
-        widths = {"label": 1, PROBABILITY: len(model.classes), PROVED: 1}
+        widths = {"label": 1, PROVED: 1, **dict.fromkeys(PROBABILITIES, len(model.classes))}
         widths |= dict.fromkeys(("decision", LOW, HIGH), n_outcomes)
         per_row = BYTES_A_ROW * max(widths[output] for output in job.outputs)
         request = build_file_request(job, memory, per_row, unlabeled=True)
@@ -217,7 +226,7 @@ class PredictionTable:
         names_of_output = {
             "label": [PREDICTION_COLUMN if self.model.numeric else LABEL_COLUMN],
             "decision": [f"decision_{name}" for name in self.model.outcomes],
-            "probability": [f"probability_{name}" for name in self.model.classes],
+            **{kind: [f"{kind}_{name}" for name in self.model.classes] for kind in PROBABILITIES},
             **{end: [f"{end}_{name}" for name in self.model.outcomes] for end in (LOW, HIGH)},
             PROVED: [PROVED],
         }
@@ -259,6 +268,8 @@ class PredictionTable:
         """Return the columns of labels, decision values, probabilities and intervals."""
         columns: list[Array] = []
         low, high = self.model.intervals(X) if set(INTERVALS) & set(self.job.outputs) else (decision, decision)
+        if {PROBABILITY_LOW, PROBABILITY_HIGH} & set(self.job.outputs):
+            least, largest = self.model.check_probabilities().calibrator.probability_interval(low, high)
         for output in self.job.outputs:
             if output == "label" and self.model.numeric:
                 columns.append(decision[:, 0])
@@ -268,6 +279,8 @@ class PredictionTable:
                 columns.append(self._verdicts(decision, low, high))
             elif output in {LOW, HIGH}:
                 columns += list((low if output == LOW else high).T)
+            elif output in {PROBABILITY_LOW, PROBABILITY_HIGH}:
+                columns += list((least if output == PROBABILITY_LOW else largest).T)
             else:
                 columns += list((decision if output == "decision" else self.model.probabilities(decision)).T)
         return columns
