@@ -17,11 +17,24 @@ classes and all C share, and L-BFGS (Nocedal, Math. Comp. 35, 1980) begins every
     M^-1 = gamma V diag(1 / (1 + C h l)) V',       gamma = s'd / d'M^-1 d of the last step s and change of gradient d.
 
 h stands for the second derivatives of the rows: the largest one the loss has (Boehning, Ann. Inst. Statist. Math. 44,
-1992, for the logistic loss) for the first step, of a softmax for the first three, later their mean at the point,
-sum_i s_i l''(m_i) / n: the bound keeps first steps short, where the mean at w = 0 overshoots, and the mean follows which
-rows still count. All vectors that L-BFGS keeps are in the coordinates of V, where M is diagonal: a pass costs a problem two products with V.
-Columns that are far from 0 or correlated cost no passes. With more than ``MAX_BASIS`` components, l is the diagonal of
-X'X and V = I.
+1992, for the logistic loss) for the first step, later their mean at the point, sum_i s_i l''(m_i) / n: the bound keeps the first
+step short, where the mean at w = 0 overshoots, and the mean follows which rows still count. All vectors that L-BFGS keeps are in the
+coordinates of V, where M is diagonal: a pass costs a problem two products with V. Columns that are far from 0 or correlated cost no
+passes. With more than ``MAX_BASIS`` components, l is the diagonal of X'X and V = I.
+
+**Softmax.** Rows count for class k with the weight q_ik = s_i p_ik (1 - p_ik), most of all those that may be of this class. Their
+mean c_k = sum_i q_ik x_i / Q_k, Q_k = sum_i q_ik, is near the mean of the class and far from that of all rows, so that the weight of
+the constant feature, in whose direction the curvature is largest, depends on the other weights of the class. With m the mean of all
+rows, X'X - n m m' = V diag(l) V', and the sums q_ik x_i as a third product of every pass, L-BFGS begins with
+
+    M_k = I + C h_k (X'X - n m m') + C Q_k c_k c_k',      h_k = Q_k / n,
+
+the Hessian of class k if its rows spread around c_k as all rows do around m; it is diagonal plus one product in the coordinates of V.
+It is exact at W = 0. A step M^-1 g is a Newton step, which is too long where p changes along it. The second derivative of the loss
+along a step grows by the factor e^(r t) at most, r being the change of decision values, so that the derivative f'(t) along a Newton step is at most
+f'(0) (1 - (e^(r t) - 1) / r), which is 0 at t = log(1 + r) / r (compare Bach, Electron. J. Stat. 4, 2010). This is the length that
+is tried first, with ``SPREAD`` standard deviations of the change of decision values for r. The mean of the w_k is 0 at the
+optimum and at every point: the directions are projected, since M is not the same for all classes.
 
 **Steps** are accepted if P falls by ``DECREASE`` of what the slope promises, up to rounding. One that is not has still
 shown a curvature: s and d of it satisfy s'd > 0 as every pair of points of a convex function does, so that L-BFGS remembers
@@ -54,7 +67,7 @@ from streamsvm.aliases import Array, RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.matrix_products import ROWS_PER_PRODUCT, multiply, sum_products
+from streamsvm.compute.blocks.matrix_products import ROWS_PER_PRODUCT, WORKSPACE, add_products, multiply, sum_products
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass, squares
 from streamsvm.config.options import Bounds, Option
@@ -80,8 +93,10 @@ STEPS, MANY_STEPS, FEW_STEPS = 10, 30, 4
 """Number of steps remembered: by default, where that is cheap, and at least."""
 CHEAP_BYTES = 4 << 20
 """MANY_STEPS are remembered if a problem needs at most this memory for them."""
-BOUND_STEPS, SOFTMAX_BOUND_STEPS = 1, 3
-"""Number of first steps for which h is the largest second derivative of the loss."""
+BOUND_STEPS = 1
+"""Number of first steps for which h is the largest second derivative of a loss of margins."""
+SPREAD = 3.0
+"""Number of standard deviations by which decision values of a softmax are expected to change at most."""
 LEAST_CURVATURE = 1e-6
 """Least h relative to the largest second derivative, for points at which hardly any row has a curvature."""
 DECREASE = 1e-4
@@ -100,6 +115,8 @@ FLOAT32_WORK = 1 << 20
 EARLY = 5.0
 """A pass is in float64 if the gap is expected to be below this multiple of the tolerance: a pass in float64 that comes too early
 takes twice the products, and one in float32 that could have certified is a further reading."""
+TINY = 1e-300
+"""Least divisor."""
 LEAST_PRODUCT = 1e-12
 """A step is remembered if s'd is more than this fraction of d'd / (largest curvature), of which it is 1 or more without
 rounding."""
@@ -107,6 +124,8 @@ MAX_TRIALS = 20
 """Maximum number of steps in a row that are not accepted, before the history is dropped; twice in a row: the end."""
 MAX_BASIS = 4096
 """Largest number of components for which X'X is summed and factorized."""
+CENTER_VECTORS = 2
+"""Number of vectors of weights that a softmax keeps more: the sums of rows by which classes count, and the centers."""
 KEPT_VECTORS, SOLVED_VECTORS, TEMPORARY_VECTORS = 7, 5, 8
 """Number of vectors of weights that a problem keeps besides its steps, that it keeps when it is solved, and that are in memory
 while a pass is closed for one."""
@@ -118,12 +137,16 @@ BASIS_MATRICES = 6
 
 @saved_as("lbfgs.basis")
 class Basis(NamedTuple):
-    """The eigenvalues and eigenvectors of X'X; or its diagonal, with unit vectors."""
+    """The eigenvalues and eigenvectors of X'X, or of X'X - n m m'; or the diagonal, with unit vectors."""
 
     values: Float64
     """l, (p,)."""
     vectors: Float64 | None
     """V, (p, p); None: V = I."""
+    mean: Float64 | None = None
+    """(p,) m in the coordinates of V; None: rows are not centered."""
+    rows: float = 0.0
+    """n."""
 
     def coordinates(self, W: Float64) -> Float64:
         """Return W V, (q, p)."""
@@ -134,12 +157,20 @@ class Basis(NamedTuple):
         return U if self.vectors is None else U @ self.vectors.T
 
 
-def factorize(gram: Float64) -> Basis:
-    """Return the eigenbasis of X'X (p, p), or the basis of unit vectors for its diagonal (p,)."""
+def factorize(gram: Float64, totals: Float64 | None = None) -> Basis:
+    """Return the eigenbasis of X'X (p, p), or the basis of unit vectors for its diagonal (p,); that of centered rows if their
+    sum and number (p + 1,) are given.
+    """
+    if totals is not None:
+        rows = float(totals[-1])
+        mean = totals[:-1] / rows
+        gram = gram - rows * (mean * mean if gram.ndim == 1 else np.outer(mean, mean))
     if gram.ndim == 1:
-        return Basis(gram, None)
-    values, vectors = np.linalg.eigh(gram)
-    return Basis(np.maximum(values, 0.0), np.ascontiguousarray(vectors))
+        basis = Basis(np.maximum(gram, 0.0), None)
+    else:
+        values, vectors = np.linalg.eigh(gram)
+        basis = Basis(np.maximum(values, 0.0), np.ascontiguousarray(vectors))
+    return basis if totals is None else basis._replace(mean=basis.coordinates(mean), rows=rows)
 
 
 @saved_as("lbfgs.step")
@@ -183,6 +214,8 @@ class Search:
     """Number of steps in a row that were not accepted."""
     stuck: bool = False
     """Whether no step is accepted even without history: P falls by less than its rounding error."""
+    centers: Float64 | None = None
+    """(q, p) the c_k there, in these coordinates; None: M is diagonal."""
 
 
 @saved_as("lbfgs.best")
@@ -239,6 +272,10 @@ class LBFGSState:
     """Whether other problems, or this one for them, add the block to X'X."""
     rows: FirstPassTotal[ClassWeights | None] = None
     """The weights and sums of the classes, for a free bias; they are kept."""
+    totals: FirstPassTotal[Float64 | None] = None
+    """(p + 1,) the sum of the rows, and their number, where X'X is to be centered; else None."""
+    centers: Total[Float64 | None] = None
+    """(q, p) sum_i q_ik x_i over the rows visited in this pass, of a softmax; else None."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,6 +303,8 @@ class LBFGS(Solver[LBFGSState]):
     has_current_weights: ClassVar[bool] = True
     warm_start: ClassVar[bool] = True
     has_dual_witness: ClassVar[bool] = True
+    is_centered: ClassVar[bool] = False
+    """Whether the basis is that of centered rows."""
 
     @property
     def driver_fields(self) -> tuple[str, ...]:
@@ -344,7 +383,7 @@ class LBFGS(Solver[LBFGSState]):
             products[precise] = multiply(X, np.concatenate([state.point for state in together]), precise=precise)
             for state, product in zip(together, products[precise], strict=True):
                 state.product = product
-        _add_squares(states, X)
+        self._add_squares(states, X)
         return products
 
     def visit(self, state: LBFGSState, block: Block) -> None:
@@ -353,7 +392,7 @@ class LBFGS(Solver[LBFGSState]):
         if state.passes == 0:
             state.rows = add_row_sums(state.rows, problem, block)
         if not state.has_basis and not state.in_company:
-            state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
+            self._add_rows_to_basis(state, block.X)
         if isinstance(problem.loss, Logistic) and state.product is not None and not state.precise:
             sums, curvature = _logistic_slopes(problem.loss, problem.C, block, state.product)
             state.sums = state.sums.plus(sums)
@@ -385,18 +424,21 @@ class LBFGS(Solver[LBFGSState]):
         known: dict[tuple[int, ...], Basis] = {}
         for state in states:
             if state.gram is not None and state.problem.held_out not in known:
-                known[state.problem.held_out] = factorize(state.gram)
+                known[state.problem.held_out] = factorize(state.gram, state.totals)
         for state in states:
             if not state.has_basis:
-                state.basis, state.gram = known.get(state.problem.held_out), None
+                state.basis, state.gram, state.totals = known.get(state.problem.held_out), None, None
                 state.has_basis = state.basis is not None
 
     def finish(self, state: LBFGSState) -> Certificate:
         """Compute P and D at the point; accept or shorten the step to it; choose the next point."""
         problem, precise = state.problem, state.precise
         if state.basis is None:  # the problem was visited alone
-            state.basis = factorize(np.ones(problem.columns + 1) if state.gram is None else state.gram)
-            state.gram, state.has_basis = None, True
+            if state.gram is None:
+                state.basis = factorize(np.ones(problem.columns + 1))
+            else:
+                state.basis = factorize(state.gram, state.totals)
+            state.gram, state.totals, state.has_basis = None, None, True
         w, v = state.point.ravel(), state.v.ravel()
         losses, _, linear, quadratic = self._sums(state)
         bounds = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, state.rows)
@@ -413,7 +455,11 @@ class LBFGS(Solver[LBFGSState]):
         if search is not None and not _has_fallen(search, primal, noise):
             self._reject(state, search, primal, gradient)
         else:
-            self._accept(state, Search(primal, noise, gap, gradient, state.curvature / problem.rows, gradient))
+            search = Search(primal, noise, gap, gradient, state.curvature / problem.rows, gradient)
+            if state.centers is not None:
+                weights = np.maximum(state.curvature / sharpness_of(problem), TINY)
+                search.centers = state.basis.coordinates(state.centers / weights[:, None])
+            self._accept(state, search)
         assert state.search is not None
         expected = state.search.gap * (min(1.0, state.search.gap / before) ** 2 if before else 1.0)
         state.precise = _needs_float64(problem) or expected <= EARLY * problem.tolerance or state.search.failed > 1
@@ -436,21 +482,76 @@ class LBFGS(Solver[LBFGSState]):
                 self._remember(state, before, search.gradient)
             search.steps, search.count = before.steps, before.count + int(state.is_step)
         state.accepted, state.search = state.point, search
-        _begin_step(state, search, 1.0 if before is None else min(1.0, GROWTH * before.length))
+        self._begin_step(state, search, 1.0 if before is None else min(1.0, GROWTH * before.length))
 
     def _reject(self, state: LBFGSState, search: Search, primal: float, gradient: Float64) -> None:
         """Try the direction that follows from a step that was not accepted, or a shorter step; drop the history if many were not."""
         search.failed += 1
         promised = search.length * search.slope
-        shorter = -0.5 * promised / max(primal - search.primal - promised, 1e-300)
+        shorter = -0.5 * promised / max(primal - search.primal - promised, TINY)
         if search.failed == MAX_TRIALS:
             search.stuck, search.steps, search.failed = not search.steps, [], 0
-            _begin_step(state, search, 1.0)
+            self._begin_step(state, search, 1.0)
         elif search.failed == 1 and shorter >= SHORTEST and self._remember(state, search, gradient):
-            _begin_step(state, search, 1.0)
+            self._begin_step(state, search, 1.0)
         else:
             search.length *= min(max(shorter, SHORTEST), LONGEST)
             _set_point(state, search)
+
+    def _begin_step(self, state: LBFGSState, search: Search, length: float) -> None:
+        """Set the direction from the accepted point, by the two loops of L-BFGS, and the next point to evaluate."""
+        inverse, correction = self._precondition(state, search)
+        q, factors = search.gradient.copy(), []
+        for s, d, product in reversed(search.steps):
+            factors.append(float(np.vdot(s, q)) / product)
+            q -= factors[-1] * d
+        if search.steps:
+            _, d, product = search.steps[-1]
+            scale = product / float(np.vdot(d, multiply_inverse(inverse, correction, d)))
+            inverse *= scale
+            correction = None if correction is None else math.sqrt(scale) * correction
+        q = multiply_inverse(inverse, correction, q)
+        for (s, d, product), factor in zip(search.steps, reversed(factors), strict=True):
+            q += (factor - float(np.vdot(d, q)) / product) * s
+        search.direction, search.length = self._direct(state, -q, length)
+        search.slope = float(np.vdot(search.direction, search.gradient))
+        _set_point(state, search)
+
+    def _precondition(self, state: LBFGSState, search: Search) -> tuple[Float64, Float64 | None]:
+        """Return the diagonal of the inverse of M (q, p), and what ``multiply_inverse`` subtracts, or None."""
+        problem, basis, bound = state.problem, state.basis, _bound(state.problem)
+        assert basis is not None
+        h = np.maximum(search.curvature, LEAST_CURVATURE * bound)
+        if search.count < state.bound_steps:
+            h = np.full_like(h, bound)
+        inverse = 1.0 / (1.0 + problem.C * h[:, None] * basis.values)
+        if search.centers is None:
+            return inverse, None
+        u = np.sqrt(problem.C * problem.rows * h)[:, None] * search.centers
+        scaled = inverse * u
+        return inverse, scaled / np.sqrt(1.0 + np.einsum("kp,kp->k", u, scaled))[:, None]
+
+    def _direct(self, state: LBFGSState, direction: Float64, length: float) -> tuple[Float64, float]:
+        """Return the direction of a step and the length that is tried first, at most ``length``."""
+        return direction, length
+
+    def _add_rows_to_basis(self, state: LBFGSState, X: RowRecord) -> None:
+        """Add the rows to X'X, and to the sums by which it is centered."""
+        columns = state.problem.columns
+        state.gram = add_to_sum(state.gram, sum_squares(X, columns))
+        if self.is_centered:
+            ones = np.ones((1, operators.shape(X, columns)[0]))
+            totals = np.append(sum_products(X, ones, columns, precise=True)[0], ones.size)
+            state.totals = add_to_sum(state.totals, totals)
+
+    def _add_squares(self, states: list[LBFGSState], X: RowRecord) -> None:
+        """Add the rows to X'X in the first pass, for the first of the problems with the same rows."""
+        known: set[tuple[int, ...]] = set()
+        for state in states:
+            state.in_company = True
+            if not state.has_basis and state.problem.held_out not in known:
+                known.add(state.problem.held_out)
+                self._add_rows_to_basis(state, X)
 
     def _remember(self, state: LBFGSState, search: Search, gradient: Float64) -> bool:
         """Remember the step under way, at whose end the gradient is ``gradient``; return False if rounding hides its curvature."""
@@ -506,20 +607,30 @@ class LBFGS(Solver[LBFGSState]):
 class SoftmaxLBFGS(LBFGS):
     """L-BFGS for softmax problems (``solvers.softmax``): one step for the weights of all classes."""
 
+    is_centered: ClassVar[bool] = True
+
     def cost(self, problem: Problem, layout: Layout) -> Cost:
         """Return the bytes of L-BFGS; the decision values of a tile are needed once for all problems."""
         cost, classes, threads = LBFGS.cost(self, problem, layout), problem.kind.classes, threading.threads()
         tile = classes * (TILE_ARRAYS * 8 * rows_per_tile(classes) + 2 * 8 * (problem.columns + 1))
-        return replace(cost, per_block_row=0, shared=cost.shared + threads * tile)
+        weights = 8 * problem.components
+        return replace(
+            cost,
+            fixed=cost.fixed + CENTER_VECTORS * weights,
+            per_block_row=0,
+            per_part=cost.per_part + weights,
+            shared=cost.shared + threads * tile,
+            shared_per_part=cost.shared_per_part + 8 * (problem.columns + 2),
+        )
 
     def start(self, problem: Problem) -> LBFGSState:
         """Return the state at W = 0, or at the start weights."""
         point, classes = problem.kind.shape(problem.first_weights()), problem.kind.classes
-        return _begin_at(problem, point, classes, SOFTMAX_BOUND_STEPS)
+        return _begin_at(problem, point - point.mean(axis=0), classes, 0)
 
     def prepare_shared(self, states: list[LBFGSState], X: RowRecord) -> dict[bool, Array]:
         """Add the rows to X'X in the first pass, once for all problems."""
-        _add_squares(states, X)
+        self._add_squares(states, X)
         return {}
 
     def visit(self, state: LBFGSState, block: Block) -> None:
@@ -528,19 +639,35 @@ class SoftmaxLBFGS(LBFGS):
         if state.passes == 0:
             state.rows = add_row_sums(state.rows, problem, block)
         if not state.has_basis and not state.in_company:
-            state.gram = add_to_sum(state.gram, sum_squares(block.X, problem.columns))
+            self._add_rows_to_basis(state, block.X)
         losses, gain, sharpness = 0.0, 0.0, sharpness_of(problem)
+        if state.centers is None:
+            state.centers = np.zeros_like(state.v)
+        centers = state.centers
         for part, X, slopes, terms in evaluate_tiles(problem, block, state.point, exact=state.precise):
-            s, own = block.s[part].astype(np.float64), block.y[part].astype(np.intp)
-            weighted = slopes if are_plain else slopes * s.astype(slopes.dtype)
-            state.v += problem.C * sum_products(X, weighted, problem.columns, precise=state.precise)
-            of_own = np.bincount(own, weighted[own, np.arange(len(own))], len(slopes))
-            squares = np.einsum("kn,kn->k", weighted, slopes)
-            # sum s p (1 - p): e_y - p is -p, and 1 - p in the row of the class
-            state.curvature += sharpness * (2.0 * of_own - weighted.sum(axis=1, dtype=np.float64) - squares)
+            s = block.s[part].astype(np.float64)
+            # s p (1 - p): |e_y - p| is p, and 1 - p in the row of the class
+            counts = np.abs(slopes, out=WORKSPACE.array("counts", slopes.shape, np.float32), casting="same_kind")
+            counts -= np.square(counts, out=WORKSPACE.array("squares", slopes.shape, np.float32))
+            if not are_plain:
+                counts *= s.astype(np.float32)
+            state.curvature += sharpness * counts.sum(axis=1, dtype=np.float64)
+            add_products(X, counts, centers, precise=False)
+            np.multiply(slopes, (problem.C * s).astype(slopes.dtype), out=slopes)
+            add_products(X, slopes, state.v, precise=state.precise)
             losses += float(s @ terms.losses)
             gain += 0.0 if terms.entropies is None else float(s @ terms.entropies)
         state.sums = state.sums.plus((problem.C * losses, problem.C * losses, problem.C * gain, 0.0))
+
+    def _direct(self, state: LBFGSState, direction: Float64, length: float) -> tuple[Float64, float]:
+        """Return the direction with the sum 0 over the classes, and the length log(1 + r) / r."""
+        basis = state.basis
+        assert basis is not None
+        assert basis.mean is not None
+        direction = direction - direction.mean(axis=0)
+        squares = np.square(direction) @ basis.values / basis.rows + np.square(direction @ basis.mean)
+        r = SPREAD * sharpness_of(state.problem) * math.sqrt(float(squares.max()))
+        return direction, math.log1p(r) / r if r > 0.0 else 1.0
 
     def _sums(self, state: LBFGSState) -> Sums:
         """Return the sums of the pass; in float32 the entropies follow from losses and v."""
@@ -624,43 +751,17 @@ def _keep_best(state: LBFGSState, primal: float, dual: float, point: DualPoint, 
     state.best = best._replace(dual=dual, dual_point=point, largest_bias=largest_bias) if dual > best.dual else best
 
 
-def _begin_step(state: LBFGSState, search: Search, length: float) -> None:
-    """Set the direction from the accepted point, by the two loops of L-BFGS, and the next point to evaluate."""
-    problem, basis, bound = state.problem, state.basis, _bound(state.problem)
-    assert basis is not None
-    h = np.maximum(search.curvature, LEAST_CURVATURE * bound)
-    if search.count < state.bound_steps:
-        h = np.full_like(h, bound)
-    inverse = 1.0 / (1.0 + problem.C * h[:, None] * basis.values)
-    q, factors = search.gradient.copy(), []
-    for s, d, product in reversed(search.steps):
-        factors.append(float(np.vdot(s, q)) / product)
-        q -= factors[-1] * d
-    if search.steps:
-        _, d, product = search.steps[-1]
-        inverse *= product / float(np.vdot(d, inverse * d))
-    q *= inverse
-    for (s, d, product), factor in zip(search.steps, reversed(factors), strict=True):
-        q += (factor - float(np.vdot(d, q)) / product) * s
-    search.direction, search.length = -q, length
-    search.slope = float(np.vdot(search.direction, search.gradient))
-    _set_point(state, search)
+def multiply_inverse(inverse: Float64, correction: Float64 | None, q: Float64) -> Float64:
+    """Return M^-1 q (q, p): M^-1 = diag(``inverse``) - r r' for each function, r = ``correction``, or diagonal without it."""
+    if correction is None:
+        return inverse * q
+    return inverse * q - np.einsum("kp,kp->k", correction, q)[:, None] * correction
 
 
 def _set_point(state: LBFGSState, search: Search) -> None:
     """Set the next point to evaluate: the end of the step under way."""
     assert state.basis is not None
     state.point, state.is_step = state.accepted + state.basis.weights(search.length * search.direction), True
-
-
-def _add_squares(states: list[LBFGSState], X: RowRecord) -> None:
-    """Add the rows to X'X in the first pass, for the first of the problems with the same rows."""
-    known: set[tuple[int, ...]] = set()
-    for state in states:
-        state.in_company = True
-        if not state.has_basis and state.problem.held_out not in known:
-            known.add(state.problem.held_out)
-            state.gram = add_to_sum(state.gram, sum_squares(X, state.problem.columns))
 
 
 def sum_terms(layout: Layout) -> int:

@@ -35,7 +35,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.matrix_products import multiply, sum_products
+from streamsvm.compute.blocks.matrix_products import WORKSPACE, multiply, sum_products
 from streamsvm.rows import CSR, Dense, Float32, Float64, Targets, row_slice
 from streamsvm.solvers.evaluation import PointSums, add_row_sums
 from streamsvm.solvers.free_bias import ClassWeights
@@ -81,7 +81,8 @@ def softmax_slopes(Z: Array, own: Array, sharpness: float, *, exact: bool) -> Ro
         return RowTerms((np.log(total, dtype=np.float64) - of_own) / sharpness, None)
     top = Z.argmax(axis=0)
     Z -= Z[top, columns]
-    below, of_own = Z.copy(), Z[own, columns]
+    below, of_own = WORKSPACE.array("below", Z.shape, Z.dtype), Z[own, columns]
+    below[:] = Z
     np.exp(Z, out=Z)
     Z[top, columns] = 0.0
     rest = Z.sum(axis=0)
@@ -95,7 +96,7 @@ def softmax_slopes(Z: Array, own: Array, sharpness: float, *, exact: bool) -> Ro
 
 
 class Tile(NamedTuple):
-    """Some rows of a block, evaluated at weights."""
+    """Some rows of a block, evaluated at weights. Its arrays are valid until the next tile."""
 
     rows: slice
     """Their place in the block."""
@@ -110,7 +111,7 @@ class Tile(NamedTuple):
 def evaluate_tiles(problem: Problem, block: Block, W: Float64, *, exact: bool) -> Iterator[Tile]:
     """Yield the rows of a block in tiles, evaluated at W (K, p); ``exact``: in float64."""
     own, size = block.y.astype(np.intp), rows_per_tile(len(W))
-    sharpness = sharpness_of(problem)
+    sharpness, weights = sharpness_of(problem), W if exact else W.astype(np.float32)
     rows = len(own)
     for start in range(0, rows, size):
         part = slice(start, min(start + size, rows))
@@ -121,7 +122,7 @@ def evaluate_tiles(problem: Problem, block: Block, W: Float64, *, exact: bool) -
                 if isinstance(X, Dense | CSR)
                 else operators.where(X, _rows_of_part(part, rows))
             )
-        Z = multiply(X, W, precise=exact)
+        Z = multiply(X, weights, precise=exact, name="decision values")
         terms = softmax_slopes(Z, own[part], sharpness, exact=exact)
         yield Tile(part, X, Z, terms)
 

@@ -12,12 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 
 import streamsvm as sv
-from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.driver import fit, fit_in_memory
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Dense
 from streamsvm.sklearn import StreamSVC
 from streamsvm.solvers import lbfgs
 from streamsvm.store import create
+from streamsvm.store.views import MemoryStore
 from tools.fuzz.optima_peers import softmax_bounds, softmax_objective
 
 NAMES = "abcdefgh"
@@ -131,6 +132,22 @@ def test_softmax_values_of_C_share_passes_and_are_what_each_is_alone(tmp_path: P
     }
     best = min(grid, key=lambda C: scores[C]["validation"]["score"])
     assert scored.model.provenance["validation"]["C"] == best
+
+
+@pytest.mark.parametrize("bias", [{}, {"free_bias": True}, {"bias": 0.0}])
+def test_softmax_of_unit_rows_takes_few_passes_whatever_its_bias(bias: dict[str, Any]) -> None:
+    """The curvature along a bias is that of all rows, and depends on the other weights of its class: 50 passes without their center."""
+    rng = np.random.default_rng(3)
+    codes = np.arange(1500, dtype=np.int32) % 12
+    X = 0.8 * rng.normal(size=(12, 24))[codes] + rng.normal(size=(1500, 24))
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    store = MemoryStore(chunk_bytes=1 << 20)
+    store.append(Dense(X.astype(np.float32)), codes, None)
+    store = store.commit(tuple("abcdefghijkl"), 24)
+    job = FitJob("m", "m", solver="lbfgs", loss="logistic", multi_class="softmax", C=10.0, tolerance=1e-6, **bias)
+    training = fit_in_memory(job, store).training
+    assert training.status == "converged"
+    assert training.passes <= 36
 
 
 def test_softmax_takes_class_weights_scaling_a_path_of_C_and_a_start(tmp_path: Path) -> None:
