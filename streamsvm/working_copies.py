@@ -141,6 +141,10 @@ class WorkingFolder:
         objects.remove_objects(one.url for one in objects.list_objects(f"{self.parent}/{prefix}"))
         self._objects = {name: one for name, one in self._objects.items() if not name.startswith(f"{prefix}/")}
 
+    def url_of(self, path: Path) -> str:
+        """Return the URL of a file or folder below ``folder``."""
+        return f"{self.parent}/{path.relative_to(self.folder)}"
+
     def check_lock(self) -> None:
         """Raise ExistsError E-LOCKED if another writer has taken the lock."""
         if self.lock is not None:

@@ -34,6 +34,7 @@ from streamsvm.engine.signals import Interruption
 from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
+from streamsvm.objects import list_objects, remove_objects
 from streamsvm.types import Report, Status
 from streamsvm.working_copies import publish, remove_published
 
@@ -235,6 +236,8 @@ class CheckpointDirectory:
     directory: Path
     number: int = 0
     """Number of the last checkpoint written or read; 0: there is none."""
+    scratch: str | None = None
+    """The URL below which the workers of a cluster keep their files, if it is not that of the directory."""
     keep_after_success: bool = False
     """Whether to keep the checkpoints after a normal end, because a resumed run could improve the result."""
 
@@ -262,6 +265,8 @@ class CheckpointDirectory:
     def _remove(self) -> None:
         shutil.rmtree(self.directory, ignore_errors=True)
         remove_published(self.directory)
+        if self.scratch is not None:
+            remove_objects(one.url for one in list_objects(self.scratch))
 
     def check_absent(self) -> None:
         """Raise ExistsError if an interrupted run has left a checkpoint, which a new run would remove."""

@@ -98,7 +98,10 @@ class DistributedTrainer(GroupTrainer):
         self._shared = executor.share(work)
         self._versions = Versions()
         state_files = [files for files in work.state_files if isinstance(files, GroupStateFiles)]
-        rows = {files.state.name: GroupRows(files, fit.layout, fit.groups, self._versions) for files in state_files}
+        rows = {
+            files.state.name: GroupRows(files, fit.layout, fit.groups, fit.directory, self._versions)
+            for files in state_files
+        }
         self.training.row_states = {**rows, **({"home": self._versions} if work.driver_state else {})}
 
     def with_solver(self, solver: AnySolver, problems: list[Problem], previous: Training) -> DistributedTrainer:

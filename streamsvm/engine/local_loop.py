@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 from streamsvm.config.options import field_values
 from streamsvm.engine.block_visitor import BlockVisitor
@@ -127,7 +128,9 @@ class LocalGroupTrainer(GroupTrainer):
     def __init__(self, fit: GroupFit, executor: Executor, report: Report) -> None:
         super().__init__(fit, executor, report)
         self._row_states = {one.state.name: one for one in fit.work.state_files if isinstance(one, GroupRowStates)}
-        self.training.row_states = {name: ProcessRows(one, fit.groups) for name, one in self._row_states.items()}
+        self.training.row_states = {
+            name: ProcessRows(one, fit.groups, fit.shared) for name, one in self._row_states.items()
+        }
         if fit.work.driver_state is not None:
             self.training.row_states["home"] = ProcessDriverState(fit.work.driver_state, self.training.runs)
         self._previous_retries = count_retries()
@@ -264,8 +267,8 @@ def local_trainer(  # noqa: PLR0917 (the parts of a training)
     work = replace(
         work, depth=settings.depth, retain=settings.retain, whole_groups=settings.whole_groups, unused_maps=[features]
     )
-    if settings.directory is not None and solver.driver_fields:
-        work = replace(work, driver_state=DriverState(settings.directory, solver.driver_fields))
-    return LocalGroupTrainer(
-        GroupFit(work, groups, store.layout, 0, settings.cached), executor or SerialExecutor(), report
-    )
+    shared = settings.shared or settings.directory
+    if shared is not None and solver.driver_fields:
+        work = replace(work, driver_state=DriverState(shared, solver.driver_fields))
+    fit = GroupFit(work, groups, store.layout, 0, settings.cached, shared=shared or Path())
+    return LocalGroupTrainer(fit, executor or SerialExecutor(), report)

@@ -29,6 +29,7 @@ from streamsvm.engine.fit_state import ProblemRun, Training, make_pending_steps
 from streamsvm.engine.group_tasks import PartialResult, Work, visit_group, visit_groups
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import ProgressReporter
+from streamsvm.engine.shared_files import Place
 from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.types import AnySolver, Layout, Problem, Report, Status, Stop
 
@@ -250,6 +251,8 @@ class RunSettings:
     determines the number."""
     whole_groups: bool = False
     """Whether the rows of a group are concatenated and visited as one block."""
+    shared: Place | None = None
+    """Where a run on a cluster has left its files, if that is not ``directory``."""
 
     def file(self, name: str) -> Path | None:
         """Return the path of the per-row state called ``name``; None without a directory."""
@@ -269,6 +272,10 @@ class GroupFit:
     """Bytes of memory that a task is expected to need."""
     cached: bool = False
     """Whether blocks stay in memory after they are read."""
+    directory: Path = Path()
+    """The folder of checkpoints, on the machine of the driver."""
+    shared: Place = Path()
+    """Where a run on a cluster leaves its files."""
 
 
 class GroupTrainer(FitLoop):

@@ -6,7 +6,7 @@ for every chunk, and a changed chunk is written to a slot to which neither of th
 checkpoint is then a list of slots, and costs a sync instead of a copy. If the numbers are in memory, the chunks that
 have changed are written to the file when a checkpoint is made.
 
-``GroupStateFiles`` is for fits on a cluster: one file for each group, state and pass.
+``GroupStateFiles`` is for fits on a cluster: one file for each group, state and pass, in a folder that all workers see or below a URL.
 """
 
 from __future__ import annotations
@@ -24,6 +24,14 @@ from numpy.typing import NDArray
 from streamsvm import durable
 from streamsvm.aliases import Array, ValuesByName
 from streamsvm.engine.partition import Group, spans_in_group
+from streamsvm.engine.shared_files import (
+    NOT_SHARED_HINT,
+    Place,
+    join_place,
+    read_shared,
+    remove_shared,
+    write_shared,
+)
 from streamsvm.errors import DataError
 from streamsvm.types import Layout, RowState
 
@@ -233,6 +241,8 @@ class ProcessRows:
     states: GroupRowStates
     groups: list[Group]
     """All groups of the fit."""
+    shared: Place
+    """Where a run on a cluster has left its files."""
 
     @property
     def layout(self) -> Layout:
@@ -251,9 +261,8 @@ class ProcessRows:
         if saved is None or IN_ONE_FILE in saved:
             rows.restore(saved, older)
             return
-        assert rows.file is not None
         rows.protect(older)
-        files = GroupStateFiles(rows.file.parent, rows.state, rows.problems)
+        files = GroupStateFiles(self.shared, rows.state, rows.problems)
         for group in self.groups:
             self.states.store(group, files.load(group, int(saved["version"])))
 
@@ -319,8 +328,8 @@ class GroupStateFiles:
     There are no files of version 0: its numbers are zeros.
     """
 
-    directory: Path
-    """Directory of the files, at the same path on all workers."""
+    directory: Place
+    """The folder of the files, at the same path on all workers, or its URL."""
     state: RowState
     """Name and dtype of the numbers."""
     problems: int
@@ -331,29 +340,32 @@ class GroupStateFiles:
         shape = self.state.shape(self.problems, group.rows)
         if version == 0:
             return np.zeros(shape, self.state.dtype)
-        path = self.path(group, version)
-        raw = path.read_bytes() if path.is_file() else b""
-        body, crc = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
-        is_complete = len(body) == group.rows * self.problems * self.state.nbytes
-        if not is_complete or crc32c(body) != int.from_bytes(crc, "little"):
-            hint = "do all workers see the same files? else start again with --overwrite in place of --resume"
-            raise DataError(f"{path} is missing or damaged", code="E-CHECKPOINT", hint=hint)
-        return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
+        name = self.name(group, version)
+
+        def decode(raw: bytes) -> Array:
+            body, crc = memoryview(raw)[:-CRC_BYTES], raw[-CRC_BYTES:]
+            is_complete = len(body) == group.rows * self.problems * self.state.nbytes
+            if not is_complete or crc32c(body) != int.from_bytes(crc, "little"):
+                message = f"{join_place(self.directory, name)} is missing or damaged"
+                raise DataError(message, code="E-CHECKPOINT", hint=NOT_SHARED_HINT)
+            return np.frombuffer(body, self.state.dtype).reshape(shape).copy()
+
+        return read_shared(self.directory, name, decode)
 
     def save(self, group: Group, version: int, values: Array, drop: Iterable[int]) -> None:
         """Save the numbers of a group as ``version`` and remove the versions ``drop``. Raises StorageError."""
         body = values.tobytes()
-        durable.write_file(self.path(group, version), body, crc32c(body).to_bytes(CRC_BYTES, "little"))
-        for old in drop:
-            self.path(group, old).unlink(missing_ok=True)
+        crc = crc32c(body).to_bytes(CRC_BYTES, "little")
+        write_shared(self.directory, self.name(group, version), body, crc)
+        remove_shared(self.directory, [self.name(group, old) for old in drop])
 
     def save_or_return(self, group: Group, version: int, values: Array, drop: tuple[int, ...]) -> None:
         """Save the numbers; the driver needs none of them (``group_tasks.GroupState``). Raises StorageError."""
         self.save(group, version, values, drop)
 
-    def path(self, group: Group, version: int) -> Path:
-        """Return the path of a group's file of a version."""
-        return self.directory / f"{self.state.name}.{group.number:05d}.{version}"
+    def name(self, group: Group, version: int) -> str:
+        """Return the name of a group's file of a version."""
+        return f"{self.state.name}.{group.number:05d}.{version}"
 
 
 @dataclass(slots=True)
@@ -365,6 +377,8 @@ class GroupRows:
     """Layout of the training store."""
     groups: list[Group]
     """The groups of the fit."""
+    directory: Path
+    """The folder in which a run in one process has left its file."""
     versions: Versions = field(default_factory=Versions)
     """Version counter shared by all files of a fit."""
 
@@ -381,7 +395,7 @@ class GroupRows:
         older = None if older is None or IN_ONE_FILE in older else older
         self.versions.restore(None if in_one_file else {"version": (saved or {})["version"]}, older)
         if in_one_file:
-            file, version = self.files.directory / self.files.state.name, self.versions.version
+            file, version = self.directory / self.files.state.name, self.versions.version
             with closing(RowStates(self.files.state, self.layout, self.files.problems, file, resident=False)) as rows:
                 rows.restore(saved)
                 for group in self.groups:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,6 +20,7 @@ from streamsvm.config.options import field_values
 from streamsvm.engine import checkpoint
 from streamsvm.engine.fit_state import ProblemRun
 from streamsvm.engine.row_state import IN_STATES
+from streamsvm.engine.shared_files import Place, read_shared_file, remove_shared, write_shared_file
 from streamsvm.types import State
 
 MAX_SMALL_SIZE = 64
@@ -115,8 +115,8 @@ def _is_frozen(value: State) -> bool:
 class DriverState:
     """Files with the state fields that only ``finish`` reads; each pass of a fit on a cluster writes one."""
 
-    directory: Path
-    """Directory of the files, at the same path on the worker that closes a pass."""
+    directory: Place
+    """The folder of the files, at the same path on the worker that closes a pass, or its URL."""
     names: tuple[str, ...]
     """Names of the fields; each field may be None."""
 
@@ -128,7 +128,9 @@ class DriverState:
         """Set the fields of some states to those of ``version``; a problem that began later has none. Raises DataError."""
         if version == 0:
             return
-        saved: dict[int, ValuesByName] = checkpoint.read_checkpoint(self._path(version)).read_content()
+        saved: dict[int, ValuesByName] = read_shared_file(
+            self.directory, self._name(version), lambda path: checkpoint.read_checkpoint(path).read_content()
+        )
         for k, state in states.items():
             for name, value in saved.get(k, {}).items():
                 setattr(state, name, value)
@@ -136,12 +138,13 @@ class DriverState:
     def save(self, version: int, states: dict[int, State], drop: Iterable[int]) -> None:
         """Save the fields of some states as ``version`` and remove the versions ``drop``. Raises StorageError."""
         fields = {k: field_values(state, self.names) for k, state in states.items()}
-        checkpoint.write_checkpoint(self._path(version), version, {}, fields)
-        for old in drop:
-            self._path(old).unlink(missing_ok=True)
+        write_shared_file(
+            self.directory, self._name(version), lambda path: checkpoint.write_checkpoint(path, version, {}, fields)
+        )
+        remove_shared(self.directory, map(self._name, drop))
 
-    def _path(self, version: int) -> Path:
-        return self.directory / f"home.{version}"
+    def _name(self, version: int) -> str:
+        return f"home.{version}"
 
 
 @dataclass(slots=True)

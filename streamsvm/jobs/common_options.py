@@ -130,6 +130,23 @@ PAGE = Option(
 
 
 @option_group
+class ScratchOptions(Checked):
+    """Where workers that share no folder keep what they need in the next pass."""
+
+    scratch: Annotated[
+        str | None,
+        Option(
+            "For a cluster whose workers share no folder, and a model on the disk of this machine: a URL below which the workers keep "
+            "what they need in the next pass. A model at a URL needs none.",
+            "cluster",
+            metavar="PATH",
+            urls=True,
+            default="MODEL.run",
+        ),
+    ] = None
+
+
+@option_group
 class PageOptions(Checked):
     """The HTML page of a run."""
 

@@ -86,5 +86,4 @@ class UploadingZarrBackend(ZarrBackend):
         return folder
 
     def _url(self, path: Path) -> str:
-        folder = self._folder(path)
-        return f"{folder.parent}/{path.relative_to(folder.folder)}"
+        return self._folder(path).url_of(path)

@@ -210,9 +210,9 @@ def test_groups_what_tasks_learn_from_each_other_changes_no_bit(store: Path, tmp
 def test_groups_damaged_version_is_noticed(tmp_path: Path) -> None:
     car, group = GroupStateFiles(tmp_path, RowState("alpha", "float64"), 1), round_robin_groups(layout_of([10]), 1)[0]
     car.save(group, 1, np.ones((1, 10)), ())
-    raw = bytearray(car.path(group, 1).read_bytes())
+    raw = bytearray((tmp_path / car.name(group, 1)).read_bytes())
     raw[5] ^= 1
-    car.path(group, 1).write_bytes(raw)
+    (tmp_path / car.name(group, 1)).write_bytes(raw)
     with pytest.raises(DataError, match="missing or damaged"):
         car.load(group, 1)
 

@@ -23,6 +23,7 @@ on the requested tolerance alone.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tempfile
 import time
@@ -54,11 +55,12 @@ from streamsvm.engine.loop import FitLoop, GroupFit, RunSettings, end_fit
 from streamsvm.engine.partition import fit_groups
 from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import GroupStateFiles
+from streamsvm.engine.shared_files import Place, join_place
 from streamsvm.engine.state_transfer import DriverState
 from streamsvm.engine.store_reference import StoreGuard, reference_to
-from streamsvm.errors import DataError, InterruptedRun, MissingError
+from streamsvm.errors import DataError, InterruptedRun, MissingError, UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.input_files import restore_urls
+from streamsvm.input_files import find_url, restore_urls
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.calibrate import (
     Calibrated,
@@ -72,7 +74,7 @@ from streamsvm.jobs.calibrate import (
     remaining_time,
     timeout_event,
 )
-from streamsvm.jobs.embed.plan import ON_THE_FLY
+from streamsvm.jobs.embed.plan import DISK, ON_THE_FLY
 from streamsvm.jobs.fit.certify import Evaluated, certify, enclose_optima, final_passes, save_dual
 from streamsvm.jobs.fit.fallback import (
     FLOAT64,
@@ -139,7 +141,7 @@ from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.small_problems import SmallProblem
 from streamsvm.store.views import MemoryStore
 from streamsvm.types import Certificate, Kind, Layout, Problem, Report, Status, Stop, Store, silent
-from streamsvm.working_copies import run_with_copies
+from streamsvm.working_copies import find_working_folder, run_with_copies
 
 if TYPE_CHECKING:
     from streamsvm.display.html import Markup
@@ -357,6 +359,11 @@ def _plan_and_fit(  # noqa: PLR0917
     target = output_path(job.model)
     store, held_out = open_training_store(job, chooses_C=test_store is not None)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
+    shared = _shared_place(job, checkpoints.directory)
+    if job.scratch is not None and isinstance(shared, str):
+        checkpoints.scratch = shared
+    if executor is not None and isinstance(shared, str) and (job.landmarks or job.landmark_file):
+        job = _compute_features_in_passes(job)
     if not (job.resume or job.overwrite):
         checkpoints.check_absent()
     saved = checkpoints.read() if job.resume else []
@@ -392,6 +399,14 @@ def _plan_and_fit(  # noqa: PLR0917
         for path in model_paths(job, plan.costs):
             remove_stale_scratch(path)
         return _fit_planned(context)
+
+
+def _compute_features_in_passes(job: FitJob) -> FitJob:
+    """Return a job whose workers need no embedding on a disk. Raises UsageError if it asks for one."""
+    if job.embedding == DISK:
+        hint = "pass --embedding fly, or embed first, at a URL, and fit the embedding"
+        raise UsageError("--embedding disk needs a folder that all workers see", hint=hint)
+    return replace(job, embedding=ON_THE_FLY)
 
 
 def _fit_planned(context: FitContext) -> FitResult:
@@ -697,14 +712,28 @@ def _make_loop(context: FitContext, feature_store: Store, plan: Plan) -> FitLoop
     if context.checkpoints is None:
         return local_loop(context.job, feature_store, plan, None if plan.memory.resident else directory, context.report)
     assert directory is not None
+    shared = _shared_place(context.job, directory)
     if plan.request is not None and plan.request.exact:  # checkpoints of the float32 training still need its files
         directory /= FLOAT64
+        shared = join_place(shared, FLOAT64)
         durable.make_directory(directory)
     if context.executor is None:
         return local_loop(context.job, feature_store, plan, directory, context.report)
     from streamsvm.engine.cluster_loop import DistributedTrainer
 
-    return DistributedTrainer(_group_fit(context.job, plan, feature_store, directory), context.executor, context.report)
+    fit = _group_fit(context.job, plan, feature_store, directory, shared)
+    return DistributedTrainer(fit, context.executor, context.report)
+
+
+def _shared_place(job: FitJob, directory: Path) -> Place:
+    """Return where the workers of a cluster keep their files between passes: at a URL if the model or --scratch is at one, else
+    in ``directory``, the folder of checkpoints.
+    """
+    if job.scratch is not None:
+        name = hashlib.sha256(str(directory.resolve()).encode()).hexdigest()[:16]
+        return join_place(find_url(job.scratch) or Path(job.scratch).resolve(), f"{Path(job.model).name}.{name}")
+    folder = find_working_folder(directory)
+    return directory.resolve() if folder is None else folder.url_of(directory)
 
 
 def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:
@@ -715,18 +744,21 @@ def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, re
     depth = job.prefetch if memory.depth is None else memory.depth
     if isinstance(store, MemoryStore):
         depth = 0  # threads that read ahead would only copy arrays
-    settings = RunSettings(job.seed, depth, *kept, groups=groups, whole_groups=whole)
+    shared = None if job.scratch is None or directory is None else _shared_place(job, directory)
+    settings = RunSettings(job.seed, depth, *kept, groups=groups, whole_groups=whole, shared=shared)
     executor = local_executor(memory.threads)
     return local_trainer(store, plan.solver, plan.problems, plan.features, settings, report, executor)
 
 
-def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupFit:
-    """Return the work of the tasks of a cluster; ``directory`` is the folder of their state between rounds."""
+def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path, shared: Place) -> GroupFit:
+    """Return the work of the tasks of a cluster. ``directory``: the folder of checkpoints; ``shared``: where the workers keep their
+    files between passes.
+    """
     solver, layout = plan.solver, store.layout
     count = job.groups or (MIN_GROUPS if solver.shuffled else None)
     groups = fit_groups(solver, layout, count)
     solver = solver.in_parts(len(groups))
-    state_directory, problems = directory.resolve(), tuple(plan.problems)
+    problems = tuple(plan.problems)
     work = Work(
         reference_to(store),
         solver,
@@ -736,11 +768,11 @@ def _group_fit(job: FitJob, plan: Plan, store: Store, directory: Path) -> GroupF
         depth=1 if plan.memory.depth is None else plan.memory.depth,
         retain=plan.memory.retain,
         whole_groups=_groups_are_blocks(plan, layout, len(groups)),
-        state_files=tuple(GroupStateFiles(state_directory, state, len(problems)) for state in solver.row_state),
-        driver_state=DriverState(state_directory, solver.driver_fields) if solver.driver_fields else None,
+        state_files=tuple(GroupStateFiles(shared, state, len(problems)) for state in solver.row_state),
+        driver_state=DriverState(shared, solver.driver_fields) if solver.driver_fields else None,
         witnesses=job.dual is not None or plan.request is not None,  # for ``certify``
     )
-    return GroupFit(work, groups, layout, plan.memory.total)
+    return GroupFit(work, groups, layout, plan.memory.total, directory=directory, shared=shared)
 
 
 def _groups_are_blocks(plan: Plan, layout: Layout, groups: int) -> bool:

@@ -29,6 +29,7 @@ from streamsvm.jobs.common_options import (
     PageOptions,
     ReadingOptions,
     Score,
+    ScratchOptions,
     SolverOptions,
     Threshold,
     Tolerance,
@@ -181,6 +182,7 @@ class CurveOptions(Checked):
 class FitJob(
     OutputOptions,
     PageOptions,
+    ScratchOptions,
     ClusterOptions,
     ReadingOptions,
     SolverOptions,

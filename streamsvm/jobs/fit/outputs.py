@@ -51,6 +51,7 @@ RUN_SETTINGS: tuple[str, ...] = (
     "overwrite",
     "prefetch",
     "disk_cache",
+    "scratch",
     "strict",
     "threads",
     "report",
