@@ -85,7 +85,7 @@ def kernel_peers() -> list[Any]:
     """Return SVC, and that of scikit-learn-intelex where it is installed."""
     found = [SVC()]
     try:
-        from sklearnex import svm as accelerated  # type: ignore[import-not-found]
+        from sklearnex import svm as accelerated  # type: ignore[import-not-found,import-untyped,unused-ignore]
     except ModuleNotFoundError:
         return found
     return [*found, accelerated.SVC()]
