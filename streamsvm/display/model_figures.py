@@ -7,10 +7,12 @@ from itertools import pairwise
 from streamsvm.config.units import percent
 from streamsvm.display.chart import (
     ACROSS,
+    HEIGHT,
     INK,
     REFERENCE,
     SERIES,
     UPWARDS,
+    WIDTH,
     Chart,
     format_number,
     group_digits,
@@ -22,6 +24,7 @@ from streamsvm.display.html import Markup, PagePart, element, fold, shorten, tab
 from streamsvm.display.read_record import (
     ColumnChange,
     ColumnDrift,
+    ColumnPair,
     Curve,
     RunRecord,
     Shares,
@@ -37,6 +40,10 @@ MIN_SHARE = 0.0001
 """Smaller shares of a column are shown as such."""
 MIN_KNOTS_TO_CUT = 8
 """Curves with more knots are drawn without the first and the last one."""
+SHADES = 8
+"""Number of shades of a color in the map of a table."""
+MAX_ROW_LABELS, MAX_COLUMN_LABELS = 12, 3
+"""Maximum number of labels of the rows and columns of such a map."""
 NOTABLE_MISSING = 0.02
 """Smallest difference of the fraction of missing values that is shown."""
 COEFFICIENTS_LEAD = (
@@ -70,9 +77,81 @@ def draw_columns(run: RunRecord) -> PagePart | None:
     return PagePart("columns", "What matters", lead, element("div", *parts))
 
 
+def draw_pairs(run: RunRecord) -> PagePart | None:
+    """Return the section on the pairs of columns; None if there are none."""
+    pairs = [] if run.facts is None else run.facts.pairs
+    if not pairs:
+        return None
+    lead = (
+        "What two columns together add to f(x), beyond what each of them adds on its own: the mean of a table over either of its columns is 0. "
+        "A bar is the standard deviation of what the table adds, as a share of the sum over all columns and pairs. Open one to see its table."
+    )
+    most = max(one.share for one in pairs)
+    shown = []
+    for one in pairs:
+        name = " × ".join(shorten(name, 24) for name in one.names)
+        maps = [_draw_table(one, k, run) for k in range(len(one.effects))]
+        shown.append(_fold_with_bar(name, one.share, most, side_by_side(*maps)))
+    parts = shown[:MAX_OPEN_COLUMNS]
+    if len(shown) > MAX_OPEN_COLUMNS:
+        parts.append(fold(f"{len(shown) - MAX_OPEN_COLUMNS} more", *shown[MAX_OPEN_COLUMNS:]))
+    return PagePart("pairs", "Pairs of columns", lead, element("div", *parts))
+
+
+def _draw_table(pair: ColumnPair, k: int, run: RunRecord) -> Markup:
+    """Draw the table of a pair for a problem as a map of colored cells. Cells without training rows are left empty."""
+    effect, (of_rows, of_columns) = pair.effects[k], pair.cells
+    left, top, right, bottom = 116.0, 24.0, 432.0, 250.0
+    width, height = (right - left) / len(of_columns), (bottom - top) / len(of_rows)
+    largest = max((abs(x) for line in effect for x in line), default=0.0) or 1.0
+    positive, negative = _effect_colors(run, pair.outcomes[k])
+    places: dict[tuple[int, int], list[str]] = {}
+    for i, line in enumerate(effect):
+        for j, x in enumerate(line):
+            shade = min(SHADES, round(SHADES * abs(x) / largest))
+            if shade and pair.rows[i][j] > 0.0:
+                box = f"M{left + j * width:.1f},{bottom - (i + 1) * height:.1f}h{width:.2f}v{height:.2f}h-{width:.2f}z"
+                places.setdefault((positive if x > 0.0 else negative, shade), []).append(box)
+    cells = [
+        element("path", class_=f"f{color}", d="".join(boxes), fill_opacity=shade / SHADES, stroke="none")
+        for (color, shade), boxes in sorted(places.items())
+    ]
+    frame = element("path", class_="grid", fill="none", d=f"M{left},{top}H{right}V{bottom}H{left}z")
+    labels = [element("text", shorten(pair.names[0], 24), class_="axis", x=4, y=15)]
+    for i in _choose_labels(len(of_rows), MAX_ROW_LABELS):
+        y = bottom - (i + 0.5) * height + 4
+        labels.append(element("text", shorten(of_rows[i], 17), class_="tick y", x=left - 6, y=y))
+    for j in _choose_labels(len(of_columns), MAX_COLUMN_LABELS):
+        x = left + (j + 0.5) * width
+        labels.append(element("text", shorten(of_columns[j], 17), class_="tick x", x=x, y=bottom + 16))
+    labels.append(element("text", shorten(pair.names[1], 40), class_="axis x", x=(left + right) / 2, y=HEIGHT - 1))
+    ends = f"from {format_number(-largest)} to {format_number(largest)}"
+    says = f"joint effect of {' and '.join(pair.names)} on the decision value, {ends}"
+    drawing = element("svg", *cells, frame, *labels, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=says)
+    keys = [
+        element("li", element("i", class_=f"key bars b{color}"), f"{sign} {format_number(largest)}")
+        for color, sign in ((positive, "raises f by up to"), (negative, "lowers it by up to"))
+    ]
+    title = shorten(pair.outcomes[k], 40) if len(pair.effects) > 1 else " × ".join(shorten(n, 24) for n in pair.names)
+    return element("figure", element("figcaption", title), element("ul", *keys, class_="legend"), drawing)
+
+
+def _choose_labels(count: int, most: int) -> list[int]:
+    """Return at most ``most`` of the numbers below ``count``, evenly spaced."""
+    shown = min(count, most)
+    return sorted({round(k * (count - 1) / max(1, shown - 1)) for k in range(shown)})
+
+
 def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
     """Return a column of the table with a bar for its share; when it is opened, it shows its values."""
-    share = one.share or 0.0
+    curves = [_draw_curve(one, v.curve, run) for v in one.values if v.curve is not None and len(v.curve.x) > 1]
+    only_curves = len(curves) == len(one.values)
+    values = [] if only_curves else [_list_values(one, run)]
+    return _fold_with_bar(shorten(one.name, 40), one.share or 0.0, most, *curves, *values)
+
+
+def _fold_with_bar(name: str, share: float, most: float, *content: Markup) -> Markup:
+    """Return a line with a bar for a share, relative to the largest one, that shows ``content`` when it is opened."""
     bar = element(
         "svg",
         element("rect", class_=f"f{INK}", x=0, y=3, width=max(0.5, 100 * share / most), height=8),
@@ -81,11 +160,8 @@ def _draw_column(one: TableColumn, most: float, run: RunRecord) -> Markup:
         aria_hidden="true",
     )
     shown = percent(share, 3) if share >= MIN_SHARE or not share else f"< {percent(MIN_SHARE, 3)}"
-    line = [element("span", shorten(one.name, 40)), bar, element("span", shown)]
-    curves = [_draw_curve(one, v.curve, run) for v in one.values if v.curve is not None and len(v.curve.x) > 1]
-    only_curves = len(curves) == len(one.values)
-    values = [] if only_curves else [_list_values(one, run)]
-    return element("details", element("summary", *line), *curves, *values, class_="col")
+    line = [element("span", name), bar, element("span", shown)]
+    return element("details", element("summary", *line), *content, class_="col")
 
 
 def _draw_curve(one: TableColumn, curve: Curve, run: RunRecord) -> Markup:

@@ -13,7 +13,7 @@ from streamsvm.aliases import ValuesByName
 from streamsvm.display.comparison_page import build_comparison
 from streamsvm.display.fit_page import draw_training, summarize_fit
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, shorten, table
-from streamsvm.display.model_figures import draw_columns, draw_data
+from streamsvm.display.model_figures import draw_columns, draw_data, draw_pairs
 from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_reliability, draw_worst_errors
 from streamsvm.display.read_record import RunRecord
 from streamsvm.display.search_page import draw_error_tables, draw_path, list_points, summarize_search
@@ -35,6 +35,7 @@ def build_page(runs: Sequence[RunRecord]) -> str:
         draw_reliability(run),
         draw_margins(run),
         draw_columns(run),
+        draw_pairs(run),
         draw_data(run),
         draw_worst_errors(run),
         draw_training(run),

@@ -244,6 +244,29 @@ class TableColumn(msgspec.Struct):
     """The fraction of rows without a value; None if unknown."""
 
 
+class ColumnPair(msgspec.Struct):
+    """The table of a pair of columns, for each problem."""
+
+    names: tuple[str, str]
+    cells: tuple[list[str], list[str]]
+    """What the cells of both columns stand for; of a category those with the most rows."""
+    rows: list[list[float]]
+    """The fraction of the training rows in each cell, (A, B)."""
+    effects: list[list[list[float]]]
+    """The value in each cell, for each problem."""
+    outcomes: list[str]
+    """For each problem the class for which a positive value counts."""
+    share: float
+    """The fraction of the effects of all columns and pairs."""
+
+    def __post_init__(self) -> None:
+        shape = [len(self.cells[1])] * len(self.cells[0])
+        if len(self.outcomes) != len(self.effects) or any(
+            [len(line) for line in table] != shape for table in (self.rows, *self.effects)
+        ):
+            raise ValueError("a table of a pair of columns has other cells")
+
+
 class ColumnChange(msgspec.Struct):
     """The difference of a column between training rows and evaluated rows."""
 
@@ -349,6 +372,8 @@ class Facts(msgspec.Struct):
     coefficients: list[TopColumns] = []
     columns: list[TableColumn] = []
     """The columns of the table, those with the largest effects on f first."""
+    pairs: list[ColumnPair] = []
+    """The pairs of columns with tables, those with the largest effects first."""
     label_drift: Shares | None = None
     margins: Margins | None = None
     """Margins of a sample of the training rows."""

@@ -4,7 +4,7 @@
 
 with a curve c_j for each column of numbers, and a weight w_l for each indicator column (one-hot category or word; the
 store lists them in its fact ``indicators``) and for each column of 0 and 1, on which every function is linear. A constant
-column has neither.
+column has neither. Chosen pairs of columns have tables in addition (``features.column_pairs``).
 
 **Features.** h_r is the hat function of knot r of a curve: 1 there, 0 at the other knots, and linear in between. A curve
 is c(x) = theta' h(x), with theta its values at the knots. The solver sees z = B' h(x), with B B' = S^-1, so that its ridge
@@ -46,7 +46,8 @@ from numpy.typing import NDArray
 from streamsvm.compute.blocks.curves import LEVELS, Basis, Curved, add_to_histograms, hat_rows, least_values
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.errors import DataError
-from streamsvm.rows import CSR, Float32, Float64, Int32, Int64, Rows, check_columns, row_count, row_slice
+from streamsvm.features.column_pairs import ColumnPairs, Variables, component_sizes, decode_column_pairs
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, check_columns, row_count, row_slice
 from streamsvm.types import FeaturePart, LinearSolution, Statistics
 
 D2, D1, NONE = SMOOTHING = ("d2", "d1", "none")
@@ -108,6 +109,8 @@ class Hats:
     """The means of h_r(x) h_r+1(x); 0 for the last knot of a curve."""
     deviations: Float64
     """The standard deviations of the columns ``linear``."""
+    pairs: ColumnPairs | None = None
+    """The pairs of columns with tables; None: there are none."""
     _feature_codes: Int32 = field(init=False, repr=False, compare=False)
     """(d,) What each stored column is: i >= 0: curve number i; -1 - l: linear column number l; -1 - d: neither."""
 
@@ -120,7 +123,17 @@ class Hats:
     @property
     def features(self) -> int:
         """Number of components of h(x), without the constant feature."""
+        return self.additive_features + (0 if self.pairs is None else self.pairs.features)
+
+    @property
+    def additive_features(self) -> int:
+        """Number of components of curves and linear columns."""
         return len(self.knots) + len(self.linear)
+
+    @property
+    def part_rows(self) -> int:
+        """The number of rows that are mapped at a time."""
+        return part_rows(len(self.curved) + (0 if self.pairs is None else (len(self.pairs) + 1) // 2))
 
     @property
     def nbytes(self) -> int:
@@ -131,16 +144,21 @@ class Hats:
         """Return the memory needed to map one part of a block of ``block_bytes``: hat entries, plus indices and values of
         the linear columns' nonzeros.
         """
-        count, curves = part_rows(len(self.curved)), len(self.curved)
-        return 16 * count * (curves + 1) + min(24 * count * len(self.linear), 3 * block_bytes)
+        count, curves = self.part_rows, len(self.curved)
+        pairs = 0 if self.pairs is None else 8 * len(self.pairs) + 4 * len(self.pairs.counts)
+        return count * (16 * (curves + 1) + pairs) + min(24 * count * len(self.linear), 3 * block_bytes)
 
     def rows(self, X: Rows, bias: float) -> CSR:
         """Return the rows h(x) of stored rows, with a constant feature of value ``bias``."""
-        return hat_rows(X, self._feature_codes, self.knots, self.starts, bias)
+        if self.pairs is None:
+            return hat_rows(X, self._feature_codes, self.knots, self.starts, bias)
+        rows = hat_rows(X, self._feature_codes, self.knots, self.starts, bias, len(self.pairs))
+        self.pairs.fill(X, rows, self.additive_features)
+        return rows
 
     def parts(self, X: Rows, bias: float) -> Iterator[FeaturePart]:
-        """Yield the mapped rows in parts of ``part_rows(q)`` rows."""
-        count, step = row_count(X), part_rows(len(self.curved))
+        """Yield the mapped rows in parts of ``part_rows`` rows."""
+        count, step = row_count(X), self.part_rows
         for start in range(0, count, step):
             stop = min(start + step, count)
             yield FeaturePart(start, stop, self.rows(row_slice(X, start, stop), bias))
@@ -158,20 +176,29 @@ class Hats:
         column to (knots, values at the knots). ``weights``: (features,).
         """
         linear, curves = np.zeros(self.columns), {}
-        linear[self.linear] = weights[len(self.knots) :]
+        linear[self.linear] = self.linear_weights(weights)
         for column, start, stop in zip(self.curved.tolist(), self.starts, self.starts[1:], strict=False):
             curves[column] = self.knots[start:stop].astype(np.float64), weights[start:stop]
         return linear, curves
 
+    def linear_weights(self, weights: Float64) -> Float64:
+        """Return the weights of the columns ``linear`` among those of all features."""
+        return weights[..., len(self.knots) : self.additive_features]
+
     def contributions(self, values: Float64, weights: Float64) -> Float64:
-        """Return the contributions (n, k, d) of the columns to the decision values of stored rows (n, d): a column's curve
-        less the mean of the curve over the training rows, or weight times value. ``weights``: (k, features).
+        """Return the contributions of the columns, and of the pairs after them, to the decision values of stored rows (n, d): a
+        column's curve less the mean of the curve over the training rows, weight times value, or the value of a cell.
+        (n, k, d + pairs). ``weights``: (k, features).
         """
-        contributions = np.zeros((len(values), len(weights), self.columns))
+        pairs = 0 if self.pairs is None else len(self.pairs)
+        contributions = np.zeros((len(values), len(weights), self.columns + pairs))
         for k, row in enumerate(weights):
-            contributions[:, k, self.linear] = values[:, self.linear] * row[len(self.knots) :]
+            contributions[:, k, self.linear] = values[:, self.linear] * self.linear_weights(row)
             for curve in self.shapes(row):
                 contributions[:, k, curve.column] = np.interp(values[:, curve.column], curve.knots, curve.values)
+            if self.pairs is not None:
+                effects = self.pairs.effects(Dense(values.astype(np.float32)), row[self.additive_features :])
+                contributions[:, k, self.columns :] = effects
         return contributions
 
     def shapes(self, weights: Float64) -> list[FittedCurve]:
@@ -193,13 +220,15 @@ class Hats:
 
     def header(self) -> dict[str, Any]:
         """Return everything except the arrays, as plain JSON."""
-        return {"curves": len(self.curved), "knots": len(self.knots), "columns": self.columns}
+        counts = {"curves": len(self.curved), "knots": len(self.knots), "columns": self.columns}
+        return counts if self.pairs is None else counts | {"pairs": len(self.pairs)}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
         """Return the arrays by name."""
         named: dict[str, NDArray[Any]] = {"curves.columns": self.curved, "curves.linear": self.linear}
         named |= {"curves.knots": self.knots, "curves.starts": self.starts, "curves.deviations": self.deviations}
-        return named | {"curves.squares": self.squares, "curves.products": self.products}
+        named |= {"curves.squares": self.squares, "curves.products": self.products}
+        return named if self.pairs is None else named | self.pairs.tensors()
 
 
 def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hats:
@@ -226,7 +255,9 @@ def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hat
     rising[starts[1:-1] - 1] = True  # from one curve to the next
     if not rising.all():
         raise DataError("the knots of a curve are not increasing")
-    return Hats(columns, curved, linear, knots, starts, *moments)
+    squares, products, deviations = moments
+    pairs = decode_column_pairs(tensors, columns)
+    return Hats(columns, curved, linear, knots, starts, squares, products, deviations, pairs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,6 +269,8 @@ class Curves:
     """B; None for the penalty "none"."""
     bias: float
     """The value of the constant feature; 0: there is none."""
+    variables: Variables | None = None
+    """The variables among which pairs are chosen; None: no pairs are asked for."""
 
     @property
     def columns(self) -> int:
@@ -271,9 +304,12 @@ class Curves:
         ``statistics``: those of the stored columns.
         """
         largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))[self.hats.linear]
-        sizes = np.concatenate([np.ones(len(self.hats.knots)), largest, [abs(self.bias)]])
+        cells = np.ones(self.hats.features - self.hats.additive_features)
+        sizes = np.concatenate([np.ones(len(self.hats.knots)), largest, cells, [abs(self.bias)]])
         for part, B in [] if self.basis is None else self.basis.blocks():
             sizes[part] = np.abs(B).max(axis=0)
+        if self.basis is not None and self.basis.pairs is not None:
+            component_sizes(self.basis.pairs, sizes)
         return sizes
 
     @property
@@ -281,8 +317,10 @@ class Curves:
         """An upper bound of the number of roundings in a decision value and in a component of B' v, besides those of the
         sum over rows.
         """
-        longest = 0 if self.basis is None else int(np.diff(self.hats.starts).max(initial=0))
-        return longest + 2 * len(self.hats.curved) + len(self.hats.linear) + 4
+        longest, pairs = 0 if self.basis is None else int(np.diff(self.hats.starts).max(initial=0)), self.hats.pairs
+        if pairs is not None:  # a value of a cell is a sum over all cells of its table
+            longest = max(longest, 2 * int(pairs.counts.max()) + 2)
+        return longest + 2 * len(self.hats.curved) + len(self.hats.linear) + (0 if pairs is None else len(pairs)) + 4
 
 
 def make_basis(starts: Int64, smooth: str) -> Basis | None:

@@ -6,7 +6,7 @@ standard deviation, over the rows, of its contribution to f(x); for several prob
 
     Var(sum_j w_j x_j) = sum_j w_j^2 p_j - (sum_j w_j p_j)^2   for one-hot columns, which are 1 in a fraction p_j of rows,
                          sum_j w_j^2 Var(x_j)                   for others, as if they were independent,
-                         Var(c_j(x_j))                          for curves,
+                         Var(c_j(x_j))                          for curves, and Var(T) for the table of a pair of columns,
 
 and less 2 w_x w_m E x E m for a number x that is 0 in rows where its indicator column m marks it as missing.
 
@@ -26,12 +26,14 @@ import numpy as np
 from streamsvm.aliases import JsonObject
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.model import Model
-from streamsvm.model.model import CURVES, Effect
+from streamsvm.model.model import CURVES, Effect, PairEffect
 from streamsvm.rows import Float64, Int64
 from streamsvm.types import Store
 
 MAX_COLUMNS, MAX_VALUES, MAX_PROBLEMS = 30, 16, 10
 """Maximum numbers of recorded columns of a table, values of a column, and problems of a model."""
+MAX_PAIRS, MAX_CELLS, MAX_PAIR_PROBLEMS = 24, 24, 4
+"""Maximum numbers of recorded pairs of columns, cells of a column in a pair, and problems of a pair."""
 MAX_LISTED_CLASSES, MAX_COEFFICIENTS = 10, 20
 """Maximum number of classes, and of columns for each, whose coefficients are recorded."""
 NUMBER = "number"
@@ -66,18 +68,11 @@ def describe_columns(model: Model, store: Store) -> list[JsonObject]:
     """Return the source columns with the largest effects, with their values; for a kernel model, in which columns have no
     effects, the first ones.
 
-    ``share`` is the effect of a column divided by the sum of all effects.
+    ``share`` is the effect of a column divided by the sum of all effects, those of pairs included.
     """
-    d, statistics = store.layout.columns, store.statistics()
-    is_linear = model.expansion is None and model.weights.shape[1] == d + 1
-    deviation = np.sqrt(statistics.M2 / store.layout.rows)
-    weights, curves = model.weights[:, :d] if is_linear else np.empty((0, d)), dict[int, list[Effect]]()
-    if model.kind == CURVES:
-        weights, curves = _weights_of_curves(model, deviation)
-    sources = group_columns(store.facts.get("names"), store.facts.get("encoding"), d)
-    facts = ColumnFacts(sources, weights, statistics.mean, deviation, model.offsets, curves)
+    facts = _collect_facts(model, store)
     effects = column_effects(facts)
-    total = float(effects.sum())
+    total = float(effects.sum()) + sum(size for _, size in rank_pairs(model))
     group = facts.sources.group
     order = np.argsort(group, kind="stable")
     starts = np.searchsorted(group[order], np.arange(len(effects) + 1))
@@ -87,6 +82,61 @@ def describe_columns(model: Model, store: Store) -> list[JsonObject]:
         one = _describe_column(facts, g, places)
         descriptions.append(one | {"share": float(effects[g]) / total if total > 0 else None})
     return descriptions
+
+
+def _collect_facts(model: Model, store: Store) -> ColumnFacts:
+    """Return the facts about the columns of a store from which effects in a model are computed."""
+    d, statistics = store.layout.columns, store.statistics()
+    is_linear = model.expansion is None and model.weights.shape[1] == d + 1
+    deviation = np.sqrt(statistics.M2 / store.layout.rows)
+    weights, curves = model.weights[:, :d] if is_linear else np.empty((0, d)), dict[int, list[Effect]]()
+    if model.kind == CURVES:
+        weights, curves = _weights_of_curves(model, deviation)
+    sources = group_columns(store.facts.get("names"), store.facts.get("encoding"), d)
+    return ColumnFacts(sources, weights, statistics.mean, deviation, model.offsets, curves)
+
+
+def rank_pairs(model: Model) -> list[tuple[list[PairEffect], float]]:
+    """Return the tables of each pair of columns in all problems with their effect, the largest first; empty without pairs."""
+    if model.kind != CURVES:
+        return []
+    by_pair: dict[tuple[str, ...], list[PairEffect]] = {}
+    for one in model.effects_of_pairs():
+        by_pair.setdefault(tuple(variable.name for variable in one.variables), []).append(one)
+    ranked = [(tables, math.sqrt(sum(t.importance**2 for t in tables) / len(tables))) for tables in by_pair.values()]
+    return sorted(ranked, key=lambda pair: -pair[1])
+
+
+def describe_pairs(model: Model, store: Store) -> list[JsonObject]:
+    """Return the pairs of columns with the largest effects, with their tables in all problems; ``share`` as for columns."""
+    ranked = rank_pairs(model)
+    if not ranked:
+        return []
+    total = float(column_effects(_collect_facts(model, store)).sum()) + sum(size for _, size in ranked)
+    return [_describe_pair(tables, size / total if total > 0 else 0.0) for tables, size in ranked[:MAX_PAIRS]]
+
+
+def _describe_pair(tables: Sequence[PairEffect], share: float) -> JsonObject:
+    """Return a pair as plain JSON. Of a category, the cells with the most rows are described."""
+    first, second = tables[0].variables
+    rows = tables[0].rows
+    shown = [_most_frequent(rows.sum(axis=axis)) for axis in (1, 0)]
+    return {
+        "names": [first.name, second.name],
+        "cells": [[one.cells[k] for k in kept] for one, kept in zip((first, second), shown, strict=True)],
+        "rows": [[_round(x) for x in line] for line in rows[np.ix_(*shown)].tolist()],
+        "effects": [
+            [[_round(x) for x in line] for line in table.effect[np.ix_(*shown)].tolist()]
+            for table in tables[:MAX_PAIR_PROBLEMS]
+        ],
+        "outcomes": [table.outcome for table in tables[:MAX_PAIR_PROBLEMS]],
+        "share": share,
+    }
+
+
+def _most_frequent(shares: Float64) -> list[int]:
+    """Return the numbers of the MAX_CELLS cells with the most rows, ascending."""
+    return sorted(np.argsort(-shares, kind="stable")[:MAX_CELLS].tolist())
 
 
 def _weights_of_curves(model: Model, deviation: Float64) -> tuple[Float64, dict[int, list[Effect]]]:

@@ -34,7 +34,13 @@ from streamsvm.input_files import read_whole
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns
 from streamsvm.jobs.apply.measures import Accumulator, ClassAccumulator, build_curves, lower_edges
 from streamsvm.jobs.apply.row_samples import RowSamples, WorstRow, measure_margins, sum_columns
-from streamsvm.jobs.column_facts import compare_columns, describe_columns, feature_names, list_largest_coefficients
+from streamsvm.jobs.column_facts import (
+    compare_columns,
+    describe_columns,
+    describe_pairs,
+    feature_names,
+    list_largest_coefficients,
+)
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.outputs import CERTIFICATE, EVALUATION, RECORD, run_folder
 from streamsvm.jobs.fit.plan import Plan
@@ -138,6 +144,7 @@ def write_record(  # noqa: PLR0917
         "notices": list(messages[1]),
         "coefficients": list_largest_coefficients(model, store),
         "columns": describe_columns(model, store),
+        "pairs": describe_pairs(model, store),
         "label_drift": _label_drift(open_store(job.store, features_key=job.features_key, labels_key=job.labels_key)),
     }
     try:

@@ -111,6 +111,7 @@ INTERVALS = "streamsvm.jobs.apply.decision_values:compute_decision_intervals"
 CONTRIBUTIONS = "streamsvm.jobs.apply.decision_values:compute_contributions"
 COLUMN_NAMES = "streamsvm.jobs.apply.column_names:column_names"
 SOURCE_COLUMNS = "streamsvm.jobs.apply.column_names:source_columns"
+PAIR_VARIABLES = "streamsvm.jobs.apply.column_names:pair_variables"
 """Functions that read rows of any kind for a model. They are named here and imported when called, because this package
 must not depend on those that read files."""
 TYPED_LABELS = "streamsvm.store.format.labels:convert_labels"
@@ -180,6 +181,30 @@ class Effect(NamedTuple):
     importance: float
     """The standard deviation of the effect over the training rows."""
     curve: bool
+
+
+class PairVariable(NamedTuple):
+    """A column of a table of a pair, or the columns of a category."""
+
+    name: str
+    cells: list[str]
+    """What each cell stands for: a category, or a range of numbers."""
+    edges: Float64
+    """The inner limits of the cells of a number in its original units; empty for a category."""
+
+
+class PairEffect(NamedTuple):
+    """What a pair of columns adds to a decision value of a model of curves."""
+
+    outcome: str
+    """The class, or other outcome, to whose decision value it is added."""
+    variables: tuple[PairVariable, PairVariable]
+    effect: Float64
+    """(A, B) The value in each cell of the two variables."""
+    rows: Float64
+    """(A, B) The fraction of the training rows in each cell."""
+    importance: float
+    """The standard deviation of the effect over the training rows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -418,7 +443,8 @@ class Model:
 
         ``X``: rows (n, columns), dense or sparse, or a table with the columns of the one from which the model's store
         was made. For a model of curves, rows are needed: a column has a curve in place of a weight (NaN), and contributes
-        its curve less the mean of the curve over the training rows (``shapes``). Raises UsageError for a kernel model,
+        its curve less the mean of the curve over the training rows (``shapes``). Pairs of columns, such as 'age*income', follow
+        the columns. Raises UsageError for a kernel model,
         which has no weights of columns, and for too many rows; DataError.
         """
         if self.kind == CURVES and X is not None:
@@ -433,6 +459,11 @@ class Model:
         for one in effects:
             weights[row[one.outcome], one.column] = np.nan if one.curve else one.effect[0]
         names, parts = load_name(COLUMN_NAMES)(self), load_name(CONTRIBUTIONS)(self, X)
+        pairs = self._check_curves().pairs
+        if pairs is not None:  # they follow the columns
+            variables = [one.name for one in load_name(PAIR_VARIABLES)(self)]
+            names = (*names, *(f"{variables[a]}*{variables[b]}" for a, b in pairs.pairs.tolist()))
+            weights = np.hstack([weights, np.full((len(weights), len(pairs)), np.nan)])
         return Explanation(self.outcomes, names, weights, np.array(list(intercepts.values())), parts)
 
     @with_python_wording
@@ -489,8 +520,8 @@ class Model:
         - ``rows``: about the fraction of the training rows near the knot; NaN for a weight
         - ``importance``: the standard deviation of the effect over the training rows
 
-        The decision value is the sum of the effects and of the intercept, which ``frame.attrs["intercept"]`` has by outcome.
-        Raises UsageError for other models, and ImportError without pandas.
+        The decision value is the sum of the effects, of those of pairs of columns (``tables``), and of the intercept, which
+        ``frame.attrs["intercept"]`` has by outcome. Raises UsageError for other models, and ImportError without pandas.
         """
         effects, intercepts = self.effects()
         import pandas as pd
@@ -507,16 +538,10 @@ class Model:
 
     def effects(self) -> tuple[list[Effect], dict[str, float]]:
         """Return the effects of a model of curves, outcome by outcome, and the intercept of each outcome, to which they
-        add up. Raises UsageError for other models.
+        and ``effects_of_pairs`` add up. Raises UsageError for other models.
         """
-        from streamsvm.features.curves import Hats
-
-        hats = self.expansion
-        if not isinstance(hats, Hats):
-            raise UsageError(
-                "this model has no curves", hint="fit with --curves; of other linear models, see coefficients"
-            )
-        effects, intercepts, first = [], {}, len(hats.knots)
+        hats = self._check_curves()
+        effects, intercepts = [], {}
         for outcome, weights in zip(self.outcomes, self.weights, strict=True):
             shapes = hats.shapes(weights[:-1])
             intercepts[outcome] = float(weights[-1]) + sum(shape.mean for shape in shapes)
@@ -525,10 +550,66 @@ class Model:
                 effects.append(
                     Effect(outcome, shape.column, x, shape.values, shape.knot_mass, shape.deviation, curve=True)
                 )
-            for j, w, deviation in zip(hats.linear.tolist(), weights[first:-1].tolist(), hats.deviations, strict=True):
+            of_columns = zip(hats.linear.tolist(), hats.linear_weights(weights).tolist(), hats.deviations, strict=True)
+            for j, w, deviation in of_columns:
                 one, none = np.ones(1), np.full(1, np.nan)
                 effects.append(Effect(outcome, j, one, w * one, none, abs(w) * float(deviation), curve=False))
         return effects, intercepts
+
+    @with_python_wording
+    def tables(self) -> pd.DataFrame:
+        """Return the tables of pairs of columns of a model of curves as a pandas data frame, a row for each cell; empty
+        without pairs.
+
+        The columns of the frame:
+
+        - ``outcome``: the class whose decision value has the table
+        - ``column``, ``other_column``: the two columns of the table
+        - ``value``, ``other_value``: the cell: a category, or a range of numbers such as '2 to 5', which includes 2
+        - ``effect``: what is added to the decision value. Its mean over the distribution of either column is 0.
+        - ``rows``: the fraction of the training rows in the cell; 0: the effect is extrapolated from the cells beside it
+        - ``importance``: the standard deviation of the effect over the training rows
+
+        Raises UsageError for other models, and ImportError without pandas.
+        """
+        effects = self.effects_of_pairs()
+        import pandas as pd
+
+        columns = ("outcome", "column", "value", "other_column", "other_value", "effect", "rows", "importance")
+        frames = [pd.DataFrame(columns=list(columns))] if not effects else []
+        for one in effects:
+            first, second = one.variables
+            cells = {
+                "value": np.repeat(np.array(first.cells, object), len(second.cells)),
+                "other_value": np.tile(np.array(second.cells, object), len(first.cells)),
+                "effect": one.effect.ravel(),
+                "rows": one.rows.ravel(),
+            }
+            names = {"outcome": one.outcome, "column": first.name, "other_column": second.name}
+            frames.append(pd.DataFrame(cells | names | {"importance": one.importance})[list(columns)])
+        return pd.concat(frames, ignore_index=True)
+
+    def effects_of_pairs(self) -> list[PairEffect]:
+        """Return the tables of pairs of columns, outcome by outcome. Raises UsageError for models without curves."""
+        hats = self._check_curves()
+        if hats.pairs is None:
+            return []
+        variables, effects = load_name(PAIR_VARIABLES)(self), []
+        for outcome, weights in zip(self.outcomes, self.weights, strict=True):
+            for one in hats.pairs.tables(weights[hats.additive_features : -1]):
+                a, b = one.variables
+                effects.append(PairEffect(outcome, (variables[a], variables[b]), one.values, one.rows, one.deviation))
+        return effects
+
+    def _check_curves(self) -> Hats:
+        """Return the hat functions of a model of curves. Raises UsageError for other models."""
+        from streamsvm.features.curves import Hats
+
+        if not isinstance(self.expansion, Hats):
+            raise UsageError(
+                "this model has no curves", hint="fit with --curves; of other linear models, see coefficients"
+            )
+        return self.expansion
 
     @with_python_wording
     def to_sklearn(self) -> Any:

@@ -250,6 +250,11 @@ class StreamSVC(ProvingEstimator, StreamClassifier):
         Largest number of knots of a curve; by default 64.
     smooth : 'd2', 'd1' or 'none', optional
         Penalty of curves: mostly of changes of the slope (the default), of the slope, or of the values at the knots, which suits every solver.
+    pairs : 'auto', int or str, optional
+        Pairs of columns whose joint effect is fitted as a table in addition to curves: those that pass a test on what curves leave over, at most
+        so many of them, or named ones: 'age*income,city*year'. By default none.
+    pair_scale : float, optional
+        Scale of the tables of pairs: a smaller one shrinks them more, with the same C for curves; by default 1.
     certify : 'labels', 'full' or 'updates', optional
         Store with the model what its proofs need: ``predict(X, certify=True)`` then says for which rows the exact optimum is proved to
         predict the same label, and ``decision_interval`` bounds its decision values. 'labels' takes no extra pass, 'full' takes three and
@@ -318,6 +323,8 @@ class StreamSVC(ProvingEstimator, StreamClassifier):
     curves: bool = False
     knots: int | None = None
     smooth: SmoothName | None = None
+    pairs: int | str | None = None
+    pair_scale: float | None = None
     certify: CertifyName | None = None
     multi_class: MultiClassName = own_parameter(default=OVR)
     decision_function_shape: Literal["ovr", "ovo"] = own_parameter(default=OVR)

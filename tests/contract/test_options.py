@@ -36,7 +36,7 @@ CASES = {
     "exact kernel": EXACT,
     "landmarks": LANDMARKS,
     "calibrated": LINEAR | {"calibrate": "sigmoid"},
-    "curves": LINEAR | {"curves": True, "solver": "newton"},
+    "curves": LINEAR | {"curves": True, "solver": "newton", "pairs": "column 0*column 2"},
 }
 
 OTHER: dict[str, Any] = {
@@ -63,6 +63,8 @@ OTHER: dict[str, Any] = {
     "curves": True,
     "knots": 16,
     "smooth": "d1",
+    "pairs": "column 0*column 1",
+    "pair_scale": 0.5,
     "landmarks": 7,
     "landmark_file": "landmarks.npy",
     "sampling": "kmeans++",
@@ -123,7 +125,19 @@ ELSEWHERE = {
         "certify",
     ),
     "calibrated": ("calibrate", "calibration_folds", "standardize"),
-    "curves": ("knots", "smooth", "bias", "standardize", "landmarks", "kernel", "certify", "calibrate", "dual"),
+    "curves": (
+        "knots",
+        "smooth",
+        "pairs",
+        "pair_scale",
+        "bias",
+        "standardize",
+        "landmarks",
+        "kernel",
+        "certify",
+        "calibrate",
+        "dual",
+    ),
 }
 """What else is tried of the cases of kernels and of calibration; all others were, and are what they are in the linear case."""
 HOW = {

@@ -37,7 +37,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     ),
     "regression": ("number", {"missing": "mean", "task": "regression"}, {"loss": "squared"}),
     "one class": ("two", {"missing": "mean"}, {"one_class": True, "nu": 0.2}),
-    "curves": ("two", {"missing": "indicator"}, {"curves": True, "knots": 12, "loss": "logistic"}),
+    "curves": (
+        "two",
+        {"missing": "indicator"},
+        {"curves": True, "knots": 12, "pairs": "color*v1,size*big,day.years*stamp.years,v1 missing*price,color*size"},
+    ),
     "curves of three": ("three", {"missing": "mean"}, {"curves": True, "knots": 12, "multi_class": "ovr"}),
     "kernel": ("two", {"missing": "indicator"}, {"kernel": "rbf", "landmarks": 20, "standardize": True}),
     "several kernels": ("three", {"missing": "mean"}, {"kernel": "laplacian", "landmarks": 20, "calibrate": "sigmoid"}),

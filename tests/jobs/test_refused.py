@@ -77,6 +77,13 @@ FITS: list[tuple[str, dict[str, Any], str]] = [
     ("two", CURVES | {"smooth": "d3"}, "'smooth'"),
     ("two", {"knots": 8}, "'knots' is for curves"),
     ("two", {"smooth": "d1"}, "'smooth' is for curves"),
+    ("two", {"pairs": "auto"}, "'pairs' is for curves"),
+    ("two", CURVES | {"pairs": -1}, "there are no -1 pairs"),
+    ("two", CURVES | {"pairs": "a"}, "'a' is not a pair of two columns"),
+    ("two", CURVES | {"pairs": "column 0*column 77"}, "no column 'column 77' that can form a pair"),
+    ("two", CURVES | {"pair_scale": 0.5}, "'pair_scale' is for pairs of columns"),
+    ("two", CURVES | {"pairs": "auto", "pair_scale": 0.5, "smooth": "none"}, "all values have the same penalty"),
+    ("three", CURVES | PAIRS | {"pairs": "auto"}, "cannot be combined with multi_class='ovo'"),
     ("three", CURVES | TOGETHER, "cannot be combined with curves=True"),
     # one class
     ("two", ONE | {"C": 1.0}, "both nu and C"),

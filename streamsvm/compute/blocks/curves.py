@@ -14,7 +14,8 @@ are therefore the pair of h and B, whose product is never formed:
 
     X u = H (B u),    X' a = B' (H' a),    X' diag(a) X = B' (H' diag(a) H) B.
 
-H' diag(a) H of one curve is tridiagonal (``curve_grams``).
+H' diag(a) H of one curve is tridiagonal (``curve_grams``). Rows with tables of pairs of columns have one entry more for each pair,
+and B has a Kronecker product for each (``compute.blocks.column_pairs``).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
+from streamsvm.compute.blocks.column_pairs import PairBasis
 from streamsvm.compute.compiled import compiled
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
@@ -35,17 +37,19 @@ LEVELS = 1 << 16
 
 @saved_as("rows.basis")
 class Basis(NamedTuple):
-    """The block-diagonal matrix B: a square matrix for each curve, and 1 for all other components."""
+    """The block-diagonal matrix B: a square matrix for each curve and each pair of columns, and 1 for all other components."""
 
     matrices: Float64
     """The matrices B_j, row by row, one after the other."""
     starts: Int64
     """(q + 1,) The first component of each curve, and of the linear columns."""
+    pairs: PairBasis | None = None
+    """The blocks of pairs of columns; None: there are no pairs."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of the matrices."""
-        return self.matrices.nbytes
+        return self.matrices.nbytes + (0 if self.pairs is None else self.pairs.nbytes)
 
     def blocks(self) -> list[tuple[slice, Float64]]:
         """Return the components and the matrix B_j (K, K) of every curve."""
@@ -61,6 +65,8 @@ class Basis(NamedTuple):
         out = W.copy()
         for part, B in self.blocks():
             out[:, part] = W[:, part] @ B.T
+        if self.pairs is not None:
+            self.pairs.lift(W, out)
         return out
 
     def adjoint(self, V: Float64) -> Float64:
@@ -68,6 +74,8 @@ class Basis(NamedTuple):
         out = V.copy()
         for part, B in self.blocks():
             out[:, part] = V[:, part] @ B
+        if self.pairs is not None:
+            self.pairs.adjoint(V, out)
         return out
 
     def congruent(self, G: Float64) -> Float64:
@@ -76,6 +84,9 @@ class Basis(NamedTuple):
             G[part] = B.T @ G[part]
         for part, B in self.blocks():
             G[:, part] = G[:, part] @ B
+        if self.pairs is not None:
+            for side in (G, G.T):
+                self.pairs.adjoint(side, side)
         return G
 
 
@@ -121,6 +132,8 @@ def curve_squares(X: Curved, a: Float64, columns: int) -> Float64:
     out = diagonal.copy()
     for part, B in X.basis.blocks():
         out[part] = (B * curve_gram(B, diagonal[part], beside[part])).sum(axis=0)
+    if X.basis.pairs is not None:
+        X.basis.pairs.squares(diagonal, out)
     return out
 
 
@@ -146,8 +159,9 @@ def _add_curve_grams(
 # -- from numbers to hat functions
 
 
-def hat_rows(X: Rows, places: Int32, knots: Float32, starts: Int64, bias: float) -> CSR:
-    """Return the rows h of stored rows, with the constant feature ``bias``. Zeros of linear columns are not stored.
+def hat_rows(X: Rows, places: Int32, knots: Float32, starts: Int64, bias: float, tail: int = 0) -> CSR:
+    """Return the rows h of stored rows, with the constant feature ``bias``. Zeros of linear columns are not stored. The last
+    ``tail`` entries of each row are left unset.
 
     ``places`` (d,): j for the column of curve j, and -1 - i for the linear column number i; columns without either have
     the number -1 - d. Curves and linear columns are numbered in the order of the columns. ``knots``: those of all curves, curve j from ``starts[j]`` on.
@@ -156,12 +170,12 @@ def hat_rows(X: Rows, places: Int32, knots: Float32, starts: Int64, bias: float)
     is_linear = (places < 0) & (places > -1 - len(places))
     if isinstance(X, Dense):
         linear, indptr = np.flatnonzero(is_linear), np.zeros(row_count(X) + 1, np.int64)
-        _count_dense_entries(X.values, linear, 2 * curves, indptr)
+        _count_dense_entries(X.values, linear, 2 * curves + tail, indptr)
         data, indices = np.empty(int(indptr[-1]), np.float32), np.empty(int(indptr[-1]), np.int32)
-        _fill_dense_hats(X.values, np.flatnonzero(places >= 0), linear, knots, starts, data, indices)
+        _fill_dense_hats(X.values, np.flatnonzero(places >= 0), linear, knots, starts, tail, data, indices)
         return CSR(data, indices, indptr, bias)
     kept = np.concatenate([[0], np.cumsum(is_linear[X.indices], dtype=np.int64)])[X.indptr]
-    indptr = kept - kept[0] + 2 * curves * np.arange(len(kept), dtype=np.int64)
+    indptr = kept - kept[0] + (2 * curves + tail) * np.arange(len(kept), dtype=np.int64)
     data, indices = np.empty(int(indptr[-1]), np.float32), np.empty(int(indptr[-1]), np.int32)
     _fill_sparse_hats(X.data, X.indices, X.indptr, places, knots, starts, first, indptr, data, indices)
     return CSR(data, indices, indptr, bias)
@@ -179,7 +193,14 @@ def _count_dense_entries(values: Float32, linear: Int64, always: int, indptr: In
 
 @compiled()
 def _fill_dense_hats(
-    values: Float32, columns: Int64, linear: Int64, knots: Float32, starts: Int64, data: Float32, indices: Int32
+    values: Float32,
+    columns: Int64,
+    linear: Int64,
+    knots: Float32,
+    starts: Int64,
+    tail: int,
+    data: Float32,
+    indices: Int32,
 ) -> None:
     p, first = 0, starts[starts.size - 1]
     for i in range(values.shape[0]):
@@ -191,6 +212,7 @@ def _fill_dense_hats(
             if row[linear[k]] != 0.0:
                 data[p], indices[p] = row[linear[k]], first + k
                 p += 1
+        p += tail
 
 
 @compiled()
@@ -301,6 +323,14 @@ def _count_sparse(
             minimum[j] = min(minimum[j], values[p])
             maximum[j] = max(maximum[j], values[p])
             absent[j] -= 1
+
+
+def lower_bounds() -> Float32:
+    """Return the least number of each cell of a histogram (LEVELS,), rising."""
+    bounds = least_values()
+    negative = bounds[: LEVELS // 2].view(np.uint32)  # those nearest 0 have lower bits of 0
+    negative |= np.uint32(0xFFFF)
+    return bounds
 
 
 def least_values() -> Float32:

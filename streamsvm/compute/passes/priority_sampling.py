@@ -66,11 +66,13 @@ def leverages(X: Rows | Curved, scale: Float64, floor: float) -> Float64:
     """Return min(1, sum_j x_ij^2 scale_j) + floor (n,), an estimate of the leverage of each row; ``scale`` (p,) is 1 /
     sum_i x_ij^2.
 
-    Curves are left out: their penalty ties the values at rare knots to those beside them.
+    Curves and pairs of columns are left out: their penalty ties the values at rare knots and cells to those beside them.
     """
     if isinstance(X, Curved):
         scale = scale.copy()
         scale[: X.basis.starts[-1]] = 0.0
+        if X.basis.pairs is not None:
+            scale[X.basis.pairs.first : -1] = 0.0
         X = X.rows
     out = np.full(row_count(X), floor)
     if isinstance(X, Dense):

@@ -6,13 +6,17 @@ Every fit needs them, so that the module does not import the readers of tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from streamsvm.aliases import JsonMapping
+from streamsvm.compute.blocks.column_pairs import NO_LEVEL
+from streamsvm.features.curves import Hats
 from streamsvm.model import Model
+from streamsvm.model.model import PairVariable
 from streamsvm.rows import Int64
 
 if TYPE_CHECKING:
@@ -160,3 +164,54 @@ def group_columns(names: Sequence[str] | None, encoding: JsonMapping | None, col
         marks,
         sign_of,
     )
+
+
+def pair_variables(model: Model) -> list[PairVariable]:
+    """Return the variables of the pairs of columns of a model of curves."""
+    hats = model.expansion
+    if not isinstance(hats, Hats) or hats.pairs is None:
+        return []
+    sources, pairs = group_columns(model.names, model.provenance.get("encoding"), model.columns), hats.pairs
+    variables = []
+    for v, cells in enumerate(pairs.counts.tolist()):
+        columns, levels = zip(*pairs.columns_of(v), strict=True)
+        is_number = levels[0] == NO_LEVEL
+        name = name_variable(sources, columns, number=is_number)
+        if is_number:
+            edges = pairs.edges_of(v).astype(np.float64) + model.offsets.get(columns[0], 0.0)
+            low, *_, high = texts = [f"{edge:.6g}" for edge in edges.tolist()]
+            ranges = [f"below {low}", *(f"{a} to {b}" for a, b in pairwise(texts)), f"from {high}"]
+            variables.append(PairVariable(name, ranges, edges))
+            continue
+        values: list[list[str]] = [[] for _ in range(cells)]
+        for column, level in zip(columns, levels, strict=True):
+            values[level].append(_name_value(sources, column))
+        labels = [own[0] if len(own) == 1 else "other values" if own else "none of them" for own in values]
+        variables.append(PairVariable(name, labels, np.empty(0)))
+    return variables
+
+
+def _name_value(sources: SourceColumns, column: int) -> str:
+    """Return the value of a category, or the name of a column of 0 and 1."""
+    is_one_hot = any(start <= column < stop for start, stop in sources.one_hot)
+    return sources.value_of(column) if is_one_hot else name_column(sources, column)
+
+
+def name_variable(sources: SourceColumns, columns: Sequence[int], *, number: bool) -> str:
+    """Return the name of a variable of a pair of columns: a column of numbers (``number``), the columns of a category or of a part
+    of a date, or columns of 0 and 1.
+    """
+    first, last = columns[0], columns[-1]
+    title, value = sources.name_of(int(sources.group[first])), sources.value_of(first)
+    if number:
+        return f"{title}.{value}" if value else title
+    if any(start <= first < stop for start, stop in sources.one_hot):
+        return f"{title}.{value.split(' ')[0]}" if sources.kind_of(int(sources.group[first])) == "date" else title
+    names = [name_column(sources, column) for column in (first, last)]
+    return names[0] if first == last else f"{names[0]} .. {names[1]}"
+
+
+def name_column(sources: SourceColumns, column: int) -> str:
+    """Return the name of a column of numbers or of 0 and 1: 'age', 'age missing'."""
+    title, value = sources.name_of(int(sources.group[column])), sources.value_of(column)
+    return f"{title} {value}" if value else title

@@ -33,7 +33,9 @@ import scipy.sparse
 
 from streamsvm.aliases import Array
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
+from streamsvm.compute.blocks.column_pairs import NO_LEVEL
 from streamsvm.errors import UsageError
+from streamsvm.features.column_pairs import ColumnPairs
 from streamsvm.features.curves import Hats
 from streamsvm.features.expansion import Expansion
 from streamsvm.jobs.export.graph_builder import DOUBLE, FLOAT, INT64, ML_DOMAIN, RUNTIME_DOMAIN, GraphBuilder
@@ -379,7 +381,7 @@ def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str
     decision = graph.constant(model.weights[:, -1][np.newaxis])
     if len(hats.linear):
         marks = graph.add("Gather", rows, graph.constant(hats.linear.astype(np.int64)), axis=1)
-        weights = graph.constant(model.weights[:, len(hats.knots) : -1].T)
+        weights = graph.constant(hats.linear_weights(model.weights).T)
         decision = graph.add("Add", decision, graph.add("MatMul", marks, weights))
     one = graph.constant(np.array(1.0))
     for column, start, stop in zip(hats.curved.tolist(), hats.starts, hats.starts[1:], strict=False):
@@ -397,6 +399,35 @@ def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str
             rounded = graph.add("Cast", single, to=DOUBLE)
             effect = graph.add("Gather", graph.constant(values), piece, axis=0)
             decision = graph.add("Add", decision, graph.add("Mul", rounded, effect))
+    return decision if hats.pairs is None else _add_pairs(model, hats.pairs, graph, rows, decision)
+
+
+def _add_pairs(model: Model, pairs: ColumnPairs, graph: GraphBuilder, rows: str, decision: str) -> str:
+    """Add the tables of pairs of columns to the decision values (n, k).
+
+    The cell of a number is the number of its edges that are not above it, after rounding to float32 as in stored rows; the
+    cell of a category is the largest one of its columns that are not 0.
+    """
+    cells, last = [], graph.constant(np.array([1]))
+    for v in range(len(pairs.counts)):
+        columns, levels = (np.array(part) for part in zip(*pairs.columns_of(v), strict=True))
+        values = graph.add("Gather", rows, graph.constant(columns), axis=1)
+        if levels[0] == NO_LEVEL:
+            values = graph.add("Cast", values, to=FLOAT)
+            passed = graph.add("GreaterOrEqual", values, graph.constant(pairs.edges_of(v)[np.newaxis]))
+            counted = graph.add("Cast", passed, to=INT64)
+            cells.append(graph.add("ReduceSum", counted, last, keepdims=0))
+        else:
+            is_zero = graph.add("Equal", values, graph.constant(np.array(0.0)))
+            present = graph.add("Cast", graph.add("Not", is_zero), to=INT64)
+            of_columns = graph.add("Mul", present, graph.constant(levels[np.newaxis]))
+            cells.append(graph.add("ReduceMax", of_columns, axes=[1], keepdims=0))
+    weights = model.weights[:, -1 - pairs.features : -1].T
+    for (a, b), start, stop in zip(pairs.pairs.tolist(), pairs.starts, pairs.starts[1:], strict=False):
+        row = graph.add("Mul", cells[a], graph.constant(np.array(int(pairs.counts[b]))))
+        place = graph.add("Add", row, cells[b])
+        effect = graph.add("Gather", graph.constant(weights[start:stop]), place, axis=0)
+        decision = graph.add("Add", decision, effect)
     return decision
 
 

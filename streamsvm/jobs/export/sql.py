@@ -22,8 +22,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
+import numpy as np
+
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
+from streamsvm.compute.blocks.column_pairs import NO_LEVEL
 from streamsvm.errors import UsageError
+from streamsvm.features.column_pairs import ColumnPairs
 from streamsvm.features.curves import Hats
 from streamsvm.jobs.export.hashed_values import read_hashed_values
 from streamsvm.jobs.export.table import (
@@ -224,7 +228,8 @@ def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
     """Return the expression of the decision value of a problem."""
     weights, curves = _split_curves(model, problem)
     constant, terms = float(model.weights[problem, -1]), []
-    for first, column in table.columns_with_places():
+    columns = dict(table.columns_with_places())
+    for first, column in columns.items():
         column_weights, offset = weights[first : first + column.width], table.offsets[first : first + column.width]
         if not column_weights.any() and first not in curves:
             continue
@@ -232,22 +237,62 @@ def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
             constant -= float(column_weights @ offset)
             terms.append(_weight_expression(table, column, column_weights))
             continue
-        value = _value_expression(table, column)
-        if offset[0]:
-            value = f"({value} - {number_literal(offset[0])})"
-        if table.filling is not None:
-            value = f"COALESCE({value}, {number_literal(table.filling[first])})"
+        value = _number_expression(table, columns, first)
         if first in curves:
             terms.append(_piecewise_expression(value, *curves[first]))
         else:
             terms.append(f"{number_literal(column_weights[0])} * {value}")
-    columns = dict(table.columns_with_places())
     for weight, place in zip(weights[table.schema.width :], table.indicators.tolist(), strict=True):
         if weight:
             terms.append(
                 f"CASE WHEN {_value_expression(table, columns[place])} IS NULL THEN {number_literal(weight)} ELSE 0 END"
             )
+    if isinstance(model.expansion, Hats) and model.expansion.pairs is not None:
+        cells = model.weights[problem, model.expansion.additive_features : -1]
+        terms += _pair_expressions(table, model.expansion.pairs, cells)
     return "\n    + ".join([f"CAST({number_literal(constant)} AS {DOUBLE})", *terms])
+
+
+def _pair_expressions(table: RawTable, pairs: ColumnPairs, weights: Float64) -> list[str]:
+    """Return the expressions of the tables of pairs of columns: arrays, indexed by the cell of a row. ``weights``: the values of
+    all cells.
+    """
+    cells = [_cell_expression(table, pairs, v) for v in range(len(pairs.counts))]
+    terms = []
+    for (a, b), start, stop in zip(pairs.pairs.tolist(), pairs.starts, pairs.starts[1:], strict=False):
+        values = ", ".join(map(number_literal, weights[start:stop].tolist()))
+        terms.append(f"(ARRAY[{values}])[({cells[a]}) * {pairs.counts[b]} + ({cells[b]}) + 1]")
+    return terms
+
+
+def _cell_expression(table: RawTable, pairs: ColumnPairs, v: int) -> str:
+    """Return the expression of the cell of a row in a variable of pairs, an integer."""
+    places = dict(table.columns_with_places())
+    columns, levels = zip(*pairs.columns_of(v), strict=True)
+    if levels[0] == NO_LEVEL:
+        value = f"CAST({_number_expression(table, places, columns[0])} AS REAL)"  # as stored rows are
+        edges = list(enumerate(pairs.edges_of(v).tolist(), 1))
+        whens = [f"WHEN {value} >= {number_literal(edge)} THEN {cell}" for cell, edge in reversed(edges)]
+        return f"CASE {' '.join(whens)} ELSE 0 END"
+    if columns[0] in places and places[columns[0]].kind not in SINGLE:
+        column = places[columns[0]]
+        return f"CAST({_weight_expression(table, column, np.array(levels, np.float64))} AS INTEGER)"
+    of_columns = [
+        f"CASE WHEN {_number_expression(table, places, j)} <> 0 THEN {level} ELSE 0 END"
+        for j, level in zip(columns, levels, strict=True)
+    ]
+    return of_columns[0] if len(of_columns) == 1 else f"GREATEST({', '.join(of_columns)})"
+
+
+def _number_expression(table: RawTable, places: dict[int, Column], column: int) -> str:
+    """Return the expression of a feature column with one number per row, as it is stored: filled, and less its offset."""
+    if column >= table.schema.width:
+        marked = int(table.indicators[column - table.schema.width])
+        return f"CASE WHEN {_value_expression(table, places[marked])} IS NULL THEN 1 ELSE 0 END"
+    value = _value_expression(table, places[column])
+    if table.offsets[column]:
+        value = f"({value} - {number_literal(table.offsets[column])})"
+    return value if table.filling is None else f"COALESCE({value}, {number_literal(table.filling[column])})"
 
 
 def _split_curves(model: Model, problem: int) -> tuple[Float64, dict[int, tuple[Float64, Float64]]]:

@@ -12,6 +12,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from streamsvm.aliases import JsonObject
+from streamsvm.compute.blocks.column_pairs import count_marks_together
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.features.curves import (
@@ -25,6 +26,7 @@ from streamsvm.features.curves import (
     make_basis,
     part_rows,
 )
+from streamsvm.jobs.fit.column_pairs import PairRequest, find_variables, request_pairs
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.rows import Float64, Int64
 from streamsvm.schedule.stream import Stream, epoch_visits
@@ -50,19 +52,29 @@ class CurveRequest:
     """The penalty, one of ``features.curves.SMOOTHING``."""
     bias: float
     """The value of the constant feature."""
+    pairs: PairRequest | None = None
+    """The pairs of columns; None: no pairs."""
 
     def layout_of_features(self, layout: Layout) -> Layout:
-        """Return the layout of the rows that the solver sees: sparse, with two entries a curve.
+        """Return the layout of the rows that the solver sees: sparse, with two entries a curve and one a pair.
 
         It has at most as many components and entries, as columns with few values have fewer knots or no curve.
         """
-        q = len(self.columns)
+        always = self.entries_per_row
         if layout.nonzeros is None:
-            nonzeros = tuple(math.ceil(rows * (2 * q + self.linear_entries)) for rows in layout.chunks)
+            nonzeros = tuple(math.ceil(rows * (always + self.linear_entries)) for rows in layout.chunks)
         else:
-            nonzeros = tuple(2 * q * rows + stored for rows, stored in zip(layout.chunks, layout.nonzeros, strict=True))
-        components = q * min(self.knots, max(2, layout.rows)) + len(self.linear)
+            nonzeros = tuple(
+                always * rows + stored for rows, stored in zip(layout.chunks, layout.nonzeros, strict=True)
+            )
+        components = len(self.columns) * min(self.knots, max(2, layout.rows)) + len(self.linear)
+        components += 0 if self.pairs is None else self.pairs.max_cells(layout.rows)
         return replace(layout, columns=components, nonzeros=nonzeros, dtype="float32")
+
+    @property
+    def entries_per_row(self) -> int:
+        """The number of entries of a row for curves and pairs."""
+        return 2 * len(self.columns) + (0 if self.pairs is None else self.pairs.most)
 
     def cost(self, solver: AnySolver, problem: Problem, seen: Layout) -> Cost:
         """Return upper bounds of the memory that the solver needs, whether or not columns have so few values that it
@@ -74,27 +86,35 @@ class CurveRequest:
             costs.append(solver.cost(replace(problem, columns=components), replace(seen, columns=components)))
         return Cost(*(max(values) for values in zip(*map(astuple, costs), strict=True)))
 
-    def terms(self, layout: Layout, solver_bytes: int, readers: int) -> list[Term]:
-        """Return the memory of the curves. ``solver_bytes``: memory that the solver takes only after the knots are known."""
+    def terms(self, layout: Layout, solver_bytes: int, readers: int, problems: int) -> list[Term]:
+        """Return the memory of the curves. ``solver_bytes``: memory that the solver takes only after the knots are known;
+        ``problems``: the number of problems.
+        """
         q, linear = len(self.columns), len(self.linear)
         counting = max(0, q * (HISTOGRAM_BYTES + 8) + 2 * HISTOGRAM_BYTES - solver_bytes)
         knots = min(self.knots, max(2, layout.rows))
         matrices = 0 if self.smooth == NONE else 8 * q * knots * knots + 32 * knots * knots
-        rows = min(part_rows(q), layout.largest_chunk)
-        entries = rows * (2 * q + linear) if layout.nonzeros is None else 2 * q * rows + max(layout.nonzeros)
+        rows, always = min(part_rows(q), layout.largest_chunk), self.entries_per_row
+        entries = rows * (always + linear) if layout.nonzeros is None else always * rows + max(layout.nonzeros)
+        pairs = [] if self.pairs is None else self.pairs.terms(layout, problems, solver_bytes)
+        cells = 0 if self.pairs is None else 4 * rows * self.pairs.max_variables
         return [
             Term("histograms", counting, f"of {q} columns, to choose knots; less what the solver takes later"),
             Term(
                 "curves", matrices + 16 * q * knots + 8 * layout.columns, f"{q} columns, {knots} knots, {self.smooth}"
             ),
             Term(
-                "rows of hats", readers * 3 * (8 * entries + 16 * rows), f"{readers} x {mib(8 * entries)}, with copies"
+                "rows of hats",
+                readers * (3 * (8 * entries + 16 * rows) + cells),
+                f"{readers} x {mib(8 * entries)}, with copies",
             ),
+            *pairs,
         ]
 
     def describe(self) -> JsonObject:
         """Return the request as plain JSON."""
-        return {"columns": len(self.columns), "knots": self.knots, "smooth": self.smooth}
+        curves = {"columns": len(self.columns), "knots": self.knots, "smooth": self.smooth}
+        return curves if self.pairs is None else curves | {"pairs": self.pairs.describe()}
 
 
 def request_curves(job: FitJob, store: Store, problems: list[Problem]) -> tuple[CurveRequest | None, list[Problem]]:
@@ -120,7 +140,9 @@ def request_curves(job: FitJob, store: Store, problems: list[Problem]) -> tuple[
     knots = KNOTS if job.knots is None else job.knots
     entries = float(np.where(is_mark, statistics.mean, 1.0)[is_linear].sum())
     deviations = np.sqrt(statistics.M2 / store.layout.rows)[is_linear]
-    request = CurveRequest(columns, np.flatnonzero(is_linear), deviations, entries, knots, job.smooth or D2, job.bias)
+    pairs = request_pairs(job, store, columns, np.flatnonzero(is_mark))
+    linear = np.flatnonzero(is_linear)
+    request = CurveRequest(columns, linear, deviations, entries, knots, job.smooth or D2, job.bias, pairs)
     seen = request.layout_of_features(store.layout)
     per_row = -(-sum(seen.nonzeros or ()) // max(1, seen.rows))
     return request, [replace(one, columns=seen.columns, nonzeros=per_row * one.rows) for one in problems]
@@ -137,18 +159,23 @@ def check_solver_for_curves(solver: AnySolver, name: str, problem: Problem, requ
 
 
 def make_curves(request: CurveRequest, store: Store, report: Report, depth: int) -> Curves:
-    """Read the rows once and return the map to curves. Raises UsageError if no column has a curve, DataError,
-    StorageError.
+    """Read the rows once and return the map to curves, with the variables that can form pairs. Raises UsageError if no column
+    has a curve, DataError, StorageError.
     """
-    histograms = ColumnHistograms(request.columns)
+    histograms, pairs = ColumnHistograms(request.columns), request.pairs
+    marks = np.empty(0, np.int64) if pairs is None else pairs.marks
+    together = np.zeros((len(marks), len(marks)), np.int64)
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), depth=depth) as stream:
         for loaded in stream:
             histograms.add(loaded.chunk.X)
+            if len(marks):
+                count_marks_together(loaded.chunk.X, marks, together)
     hats = histograms.hats(store.layout.columns, request.linear, request.deviations, request.knots)
     if not len(hats.curved):
         raise _no_curves_error(store)
     report({"event": "curves", **request.describe(), "curves": len(hats.curved), "all_knots": len(hats.knots)})
-    return Curves(hats, make_basis(hats.starts, request.smooth), request.bias)
+    variables = None if pairs is None else find_variables(pairs, histograms, together)
+    return Curves(hats, make_basis(hats.starts, request.smooth), request.bias, variables)
 
 
 def _no_curves_error(store: Store) -> UsageError:

@@ -59,6 +59,7 @@ from streamsvm.engine.shared_files import Place, join_place
 from streamsvm.engine.state_transfer import DriverState
 from streamsvm.engine.store_reference import StoreGuard, reference_to
 from streamsvm.errors import DataError, InterruptedRun, MissingError, UsageError
+from streamsvm.features.curves import Curves
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.input_files import find_url, restore_urls
 from streamsvm.jobs import JobResult
@@ -109,8 +110,10 @@ from streamsvm.jobs.fit.plan import (
     make_features,
     make_plan,
     pin_automatic_choices,
+    to_model_rows,
     warm_start_from_model,
     warm_start_from_training,
+    with_map,
 )
 from streamsvm.jobs.fit.resume import (
     MIN_GROUPS,
@@ -140,7 +143,7 @@ from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.small_problems import SmallProblem
 from streamsvm.store.views import MemoryStore
-from streamsvm.types import Certificate, Kind, Layout, Problem, Report, Status, Stop, Store, silent
+from streamsvm.types import Certificate, Kind, Layout, LinearSolution, Problem, Report, Status, Stop, Store, silent
 from streamsvm.working_copies import find_working_folder, run_with_copies
 
 if TYPE_CHECKING:
@@ -170,6 +173,8 @@ EXTRA_PASSES = 20
 """Maximum number of passes after the requested gap was reached."""
 MIN_PASSES = 20
 """A small fit in memory is solved without passes if at least this many passes are allowed."""
+CURVES = "curves"
+"""The folder of the state of curves that are fitted before pairs are chosen."""
 NO_PATH = ""
 """The path of a store or model that is not on disk."""
 
@@ -427,8 +432,11 @@ def _fit_planned(context: FitContext) -> FitResult:
         with signals.set_resume_command(context.command(resume=True)):
             limit.enter_context(time_limit.limit_time(job.time_limit, time.monotonic() - context.began, finish=True))
             feature_store, planned = make_features(job, store, context.plan, context.run, record, context.executor)
+            planned, previous = add_pairs(context, planned)
         fallback_plan = plan_fallback(job, store, planned)
-        trained = stack.enter_context(train_to_certificate(context, feature_store, planned, fallback_plan))
+        trained = stack.enter_context(
+            train_to_certificate(context, feature_store, planned, fallback_plan, previous=previous)
+        )
         plan, training = trained.plan, trained.training
         stack.enter_context(signals.set_resume_command(context.command(resume=True)))
         with limit:  # the time limit includes the calibration, but not the writing
@@ -480,7 +488,8 @@ def fit_in_memory(job: FitJob, store: Store, report: Report = silent, start: Mod
         else:
             stack.enter_context(limit_blas_threads())
             feature_store, planned = make_features(job, store, plan, directory or Path(NO_PATH), report)
-            trained = stack.enter_context(train_to_certificate(context, feature_store, planned))
+            planned, previous = add_pairs(context, planned)
+            trained = stack.enter_context(train_to_certificate(context, feature_store, planned, previous=previous))
         plan, training = trained.plan, trained.training
         calibrations = _calibrate(context, planned, trained)
         enclosures = enclose_optima(plan, training, store, trained.evaluated)
@@ -563,17 +572,23 @@ def _solve_small(context: FitContext) -> Training | None:
 
 @contextmanager
 def train_to_certificate(
-    context: FitContext, feature_store: Store, planned: Plan, fallback_plan: Plan | None = None
+    context: FitContext,
+    feature_store: Store,
+    planned: Plan,
+    fallback_plan: Plan | None = None,
+    *,
+    previous: Training | None = None,
 ) -> Iterator[TrainedFit]:
     """Train, train again by a fallback if that is needed, and yield the certified result with its per-row state open.
 
     ``feature_store``: the store that the solver reads, of rows or of their features. ``fallback_plan``: the plan with the solver
-    to use if the first one stalls; None: there is no such solver.
+    to use if the first one stalls; None: there is no such solver. ``previous``: a finished training whose passes and seconds are
+    added, that of the curves from which pairs were chosen.
     """
     store, report = context.store, context.report
     finer = plan_float64_fallback(context.job, store, planned)
     until_stall = fallback_plan is not None or (finer is not None and may_stall_on_features(planned))
-    with _train(context, feature_store, planned, until_stall=until_stall) as (plan, training):
+    with _train(context, feature_store, planned, until_stall=until_stall, previous=previous) as (plan, training):
         pass_certificates = [run.certificate for run in training.runs]
         next_plan, evaluated = None, list[Evaluated]()
         if training.status == Status.STALLED and training.active():
@@ -614,6 +629,40 @@ def _should_use_float64(context: FitContext, plan: Plan, training: Training, pas
         return True
     seconds_spent = time.monotonic() - context.began
     return is_too_coarse(plan, training, pass_certificates) and has_enough_left(context.job, training, seconds_spent)
+
+
+def add_pairs(context: FitContext, plan: Plan) -> tuple[Plan, Training | None]:
+    """Return the plan with the pairs of columns that the job asks for, and the finished fit of curves from which they were
+    chosen by a test, without its state; None if there was none. Without --pairs the plan is returned unchanged.
+
+    The curves are fitted for the largest C only, which shrinks them least.
+    """
+    request, curves, job = None if plan.curves is None else plan.curves.pairs, plan.features, context.job
+    if request is None or not isinstance(curves, Curves):
+        return plan, None
+    from streamsvm.jobs.fit.column_pairs import ADDITIVE_TOLERANCE, choose_pairs, named_pairs, with_pairs
+
+    assert curves.variables is not None  # the map was made for pairs
+    store, largest = context.store, max(plan.costs)
+    problems = [problem for problem in plan.problems if problem.C == largest]
+    if not request.is_chosen_by_test:
+        pairs = named_pairs(request, curves.variables)
+        context.report({"event": "pairs", "pairs": len(pairs)})
+        return with_map(plan, with_pairs(curves, pairs, store, request.scale, job.prefetch)), None
+    additive_plan = replace(plan, problems=[replace(one, tolerance=ADDITIVE_TOLERANCE) for one in problems])
+    with closing(_make_loop(replace(context, report=silent), store, additive_plan, CURVES)) as loop:
+        training = loop.train(Stop(job.max_passes, max(0.0, job.time_limit - (time.monotonic() - context.began))))
+        solutions = [plan.solver.solution(run.state) for run in training.runs]
+    rows = [solution.w for solution in solutions if isinstance(solution, LinearSolution)]
+    previous = replace(training, runs=[], row_states={})
+    del training, solutions  # frees their rows before the sums of the test are allocated
+    weights = np.concatenate([to_model_rows(plan, w) for w in rows])
+    chosen = choose_pairs(request, curves, store, problems, weights, job.prefetch)
+    context.report({"event": "pairs", "pairs": len(chosen.pairs), "tested": chosen.tested, "passed": chosen.passed})
+    if not chosen.pairs:
+        return plan, previous
+    plan = with_map(plan, with_pairs(curves, chosen.pairs, store, request.scale, job.prefetch))
+    return plan, previous
 
 
 @contextmanager
@@ -706,16 +755,20 @@ def _certificates_of_last_pass(training: Training, pass_certificates: Certificat
             run.certificate = certificate
 
 
-def _make_loop(context: FitContext, feature_store: Store, plan: Plan) -> FitLoop:
-    """Return the loop of passes, in this process or on a cluster."""
+def _make_loop(context: FitContext, feature_store: Store, plan: Plan, folder: str = "") -> FitLoop:
+    """Return the loop of passes, in this process or on a cluster. ``folder``: that of its state between passes, if another
+    training needs its own.
+    """
     directory = context.directory
+    if plan.request is not None and plan.request.exact:  # checkpoints of the float32 training still need its files
+        folder = FLOAT64
     if context.checkpoints is None:
         return local_loop(context.job, feature_store, plan, None if plan.memory.resident else directory, context.report)
     assert directory is not None
     shared = _shared_place(context.job, directory)
-    if plan.request is not None and plan.request.exact:  # checkpoints of the float32 training still need its files
-        directory /= FLOAT64
-        shared = join_place(shared, FLOAT64)
+    if folder:
+        directory /= folder
+        shared = join_place(shared, folder)
         durable.make_directory(directory)
     if context.executor is None:
         return local_loop(context.job, feature_store, plan, directory, context.report)

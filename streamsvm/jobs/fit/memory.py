@@ -61,7 +61,7 @@ def plan_memory(
         parts = readers + groups.bit_length()
         terms.append(Term("parts of a pass", parts * part, f"{parts} x {mib(part)}: at work, and waiting to be joined"))
     if isinstance(request, CurveRequest):
-        terms += request.terms(layout, solver_bytes, readers)
+        terms += request.terms(layout, solver_bytes, readers, len(problems))
     elif request is not None:
         terms += embedding_terms(request, layout, solver_bytes, readers)
     if job.standardize or job.kernel != "linear":

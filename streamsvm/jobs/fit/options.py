@@ -47,6 +47,8 @@ from streamsvm.jobs.ingest.options import (
 
 SMOOTHING = ("d2", "d1", "none")
 """The penalties of curves (``features.curves``), repeated here so that help does not have to import numpy."""
+AUTO_PAIRS, NO_PAIRS = "auto", "none"
+"""The values of --pairs for pairs that a test chooses, and for none."""
 NO_ENCLOSURE, LABELS, FULL, UPDATES = "none", "labels", "full", "updates"
 """What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, one by all rows, or also what ``forget`` and ``learn`` need."""
 BY_ALL_ROWS = (FULL, UPDATES)
@@ -174,6 +176,25 @@ class CurveOptions(Checked):
             "curves",
             choices=SMOOTHING,
             default="d2",
+        ),
+    ] = None
+    pairs: Annotated[
+        int | str | None,
+        Option(
+            "Pairs of columns whose joint effect is fitted as a table in addition to curves. auto: those that pass a test on what curves "
+            "leave over, at most 50 and three a column; a number: at most so many of them; or names: age*income,city*year.",
+            "curves",
+            metavar="auto|N|none|A*B",
+            default="none",
+        ),
+    ] = None
+    pair_scale: Annotated[
+        float | None,
+        Option(
+            "Scale of the tables of pairs: a smaller one shrinks them more, with the same C for curves.",
+            "curves",
+            bounds=Bounds(above=0.0),
+            default="1",
         ),
     ] = None
 
@@ -396,10 +417,17 @@ class FitJob(
 
     def _check_curves(self) -> None:
         if not self.curves:
-            for option, value in {"--knots": self.knots, "--smooth": self.smooth}.items():
+            stated = {
+                "--knots": self.knots,
+                "--smooth": self.smooth,
+                "--pairs": self.pairs,
+                "--pair-scale": self.pair_scale,
+            }
+            for option, value in stated.items():
                 if value is not None:
                     raise UsageError(f"{option} is for curves, and there are none", hint="--curves, or leave it out")
             return
+        self._check_pairs()
         self._check_refused(CURVES_REFUSE, "--curves")
         if self.kernel != "linear":
             why = "--kernel cannot be combined with --curves: a kernel is a function of whole rows"
@@ -410,6 +438,20 @@ class FitJob(
         if self.threshold is not None and self.validation is None:
             why = "--threshold cannot be combined with --curves, unless it is chosen on the rows of --validation"
             raise UsageError(why, hint="--validation 0.1, or leave one of them out")
+
+    def _check_pairs(self) -> None:
+        has_pairs = self.pairs not in {None, NO_PAIRS, 0}
+        if isinstance(self.pairs, int) and self.pairs < 0:
+            raise UsageError(f"--pairs: there are no {self.pairs} pairs", hint="auto, none, or a number of at least 1")
+        if self.pair_scale is not None and not has_pairs:
+            raise UsageError(
+                "--pair-scale is for pairs of columns, and there are none", hint="--pairs auto, or leave it out"
+            )
+        if self.pair_scale is not None and self.smooth == SMOOTHING[-1]:
+            raise UsageError(
+                f"--pair-scale cannot be combined with --smooth {self.smooth}, where all values have the same penalty",
+                hint="leave one of them out",
+            )
 
     def _check_refused(self, refused: Mapping[str, str], beside: str) -> None:
         """Raise UsageError for an option in ``refused`` (with the reason) that cannot be combined with ``beside``."""

@@ -59,6 +59,8 @@ RUN_SETTINGS: tuple[str, ...] = (
 """Settings that control the run and do not affect the model."""
 LOCATION_SETTINGS = ("store", "model", "dual", "cluster", "memory")
 """Settings that are not written into a model: output paths, the machine, and the path of the store, known by its digest."""
+PAIR_SETTINGS = ("pairs", "pair_scale")
+"""Settings of pairs of columns, which models without pairs do not record."""
 FILE_SETTINGS = ("landmark_file", "warm_start", "validation")
 """Settings that may be the path of a file or a store; a model records the digest of its content instead."""
 
@@ -268,8 +270,8 @@ def describe_settings(job: FitJob) -> JsonObject:
     plain = {name: value for name, value in plain_settings(job).items() if name not in excluded}
     if job.certify is None:  # models without it have the bytes that they had before there was one
         del plain["certify"]
-    if not job.curves:
-        for name in ("curves", "knots", "smooth"):
+    for name in PAIR_SETTINGS if job.curves else ("curves", "knots", "smooth", *PAIR_SETTINGS):
+        if plain[name] is None or not job.curves:  # as above
             del plain[name]
     return plain | {name: _digest_input(plain[name]) for name in FILE_SETTINGS if isinstance(plain[name], str)}
 
