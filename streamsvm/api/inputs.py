@@ -125,7 +125,7 @@ def model_options(step: str) -> tuple[str, ...]:
         "fit": ("warm_start",),
         "report": ("runs",),
         "predict": ("model",),
-        "evaluate": ("model",),
+        "evaluate": ("model", "against"),
         "forget": ("model",),
         "learn": ("model",),
         "export": ("model",),

@@ -70,6 +70,11 @@ def describe_evaluation(result: EvaluateResult) -> Iterator[str]:
 
         for k, line in enumerate(describe_proved(result.proved)):
             yield f"{'proved' if not k else '':<18} {line}"
+    if result.against is not None:
+        from streamsvm.jobs.apply.evaluate import describe_comparison
+
+        for k, line in enumerate(describe_comparison(result.against)):
+            yield f"{'' if k else 'against the other':<18} {line}"
     if result.leave_one_out is not None:
         from streamsvm.jobs.apply.leave_one_out import describe_leave_one_out
 

@@ -89,13 +89,19 @@ def possible_classes(low: Float64, high: Float64, voting: int = 0, threshold: fl
     return largest
 
 
-def count_possible_errors(possible: NDArray[np.bool_], truth: Int32) -> tuple[int, int]:
-    """Return how many labels are wrong whichever of the possible classes (n, classes) is predicted, and how many can be wrong. ``truth`` (n,): the
+def find_right(possible: NDArray[np.bool_], truth: Int32) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return which labels (n,) are right whichever of the possible classes (n, classes) is predicted, and which can be right. ``truth`` (n,): the
     true classes; numbers that are none of the classes are always predicted wrongly.
     """
     in_classes = (truth >= 0) & (truth < possible.shape[1])
     can_be_right = in_classes & possible[np.arange(len(truth)), np.where(in_classes, truth, 0)]
-    return int((~can_be_right).sum()), int((~can_be_right | (possible.sum(axis=1) > 1)).sum())
+    return can_be_right & (possible.sum(axis=1) == 1), can_be_right
+
+
+def count_possible_errors(possible: NDArray[np.bool_], truth: Int32) -> tuple[int, int]:
+    """Return how many labels are wrong whichever of the possible classes is predicted, and how many can be wrong; as for ``find_right``."""
+    sure, can_be_right = find_right(possible, truth)
+    return int((~can_be_right).sum()), int((~sure).sum())
 
 
 PROVED, OPEN, DIFFERS = 1, 0, -1

@@ -22,7 +22,7 @@ from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import Stopwatch
-from streamsvm.errors import quote
+from streamsvm.errors import UsageError, quote
 from streamsvm.jobs import JobResult, format_value
 from streamsvm.jobs.apply.leave_one_out import (
     LeaveOneOutFigures,
@@ -34,12 +34,17 @@ from streamsvm.jobs.apply.leave_one_out import (
 from streamsvm.jobs.apply.measures import (
     Accumulator,
     ClassAccumulator,
+    ComparisonCounts,
+    ComparisonFigures,
+    Decided,
     Evaluation,
     ModelEvaluation,
     ProvedCounts,
     ProvedFigures,
     ThresholdFigures,
     accumulate,
+    compared_counts,
+    count_proved,
     count_rows,
     make_accumulator,
     merge_accumulators,
@@ -90,6 +95,8 @@ class EvaluateResult(JobResult):
     """The measures at the threshold that is best by the measure of --best-threshold."""
     proved: ProvedFigures | None = None
     """What is proved of the exact optimum on these rows (--certify)."""
+    against: ComparisonFigures | None = None
+    """How another model differs on these rows (--against)."""
     leave_one_out: LeaveOneOutFigures | None = None
     """Bounds of the leave-one-out measures: each row is predicted by the exact optimum of the other rows (--leave-one-out)."""
 
@@ -107,6 +114,8 @@ class EvaluateResult(JobResult):
             texts["accuracy"] += f" (95 % interval {low:.4g} to {high:.4g})"
         if self.proved is not None:
             texts["proved"] = "; ".join(describe_proved(self.proved))
+        if self.against is not None:
+            texts["against the other model"] = "; ".join(describe_comparison(self.against))
         if self.leave_one_out is not None:
             texts["leave-one-out"] = "; ".join(describe_leave_one_out(self.leave_one_out))
         return texts
@@ -120,6 +129,7 @@ class EvaluateResult(JobResult):
             "notices": list(self.notices),
             **{name: figures._asdict() for name, figures in thresholds.items() if figures is not None},
             **({} if self.proved is None else {"proved": self.proved._asdict()}),
+            **({} if self.against is None else {"against": self.against._asdict()}),
             **({} if self.leave_one_out is None else {"leave_one_out": self.leave_one_out._asdict()}),
         }
 
@@ -140,8 +150,9 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     model, stopwatch = models.load(Path(job.model)), Stopwatch()
     if job.certify:
         model.check_enclosures()
+    other = None if job.against is None else load_other(model, job)
     memory = job.memory if executor is None else budget.memory_limit(executor.memory_limit(job.memory))
-    per_row = BYTES_A_ROW + 8 * len(model.weights)
+    per_row = (BYTES_A_ROW + 8 * len(model.weights)) * (1 if other is None else 2)
     request = build_file_request(job, memory, per_row)
     rows = open_rows(model, job.data, request)
     training_problems = find_problems(model, job.data) if job.leave_one_out else None
@@ -154,7 +165,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
 
     if executor is None:
         with threading.use_threads(plan.threads):
-            empty = partial(_empty_accumulator, model, rows, job)
+            empty = partial(_empty_accumulator, model, rows, job, other)
             accumulator = accumulate_rows(model, rows, empty, plan.threads, on_progress)
             left_out = None if training_problems is None else bound_leave_one_out(training_problems, model.threshold)
     else:
@@ -171,16 +182,52 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     proved = None if accumulator.proved is None else accumulator.proved.result(numeric=model.numeric)
+    compared = compared_counts(accumulator)
     return EvaluateResult(
-        accumulator.result(), stopwatch.seconds, stated, best, proved, left_out, notices=tuple(rows.notices)
+        accumulator.result(),
+        stopwatch.seconds,
+        stated,
+        best,
+        proved,
+        None if compared is None else compared.result(),
+        left_out,
+        notices=tuple(rows.notices),
     )
 
 
-def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob) -> Accumulator:
+def load_other(model: Model, job: EvaluateJob) -> Model:
+    """Return the model of --against. Raises UsageError unless it is of the same classes and reads rows in the same way."""
+    assert job.against is not None
+    other = models.load(Path(job.against))
+    encodings = [one.provenance.get("encoding") or {} for one in (model, other)]
+    reasons = {
+        "numbers are predicted, and rows are right or wrong of classes alone": model.numeric or other.numeric,
+        "it has other classes": set(model.classes) != set(other.classes),
+        "it has another number of columns": model.columns != other.columns,
+        "its columns are encoded in another way": encodings[0] != encodings[1],
+    }
+    for what, is_so in reasons.items():
+        if is_so:
+            raise UsageError(
+                f"{job.against} cannot be compared with {job.model} row by row: {what}",
+                hint="train both on the same store, or on stores that were ingested in the same way",
+            )
+    if job.certify:
+        try:
+            other.check_enclosures()
+        except UsageError as error:
+            raise UsageError(f"{job.against}: {error.message}", hint=error.hint) from error
+    return other
+
+
+def _empty_accumulator(model: Model, rows: RowBatches, job: EvaluateJob, other: Model | None) -> Accumulator:
     """Return an empty accumulator; it also samples rows if the evaluation will be recorded for the HTML report."""
     accumulator = make_accumulator(model, rows, job.threshold, job.positive)
     accumulator.samples = RowSamples() if evaluation_folder(Path(job.model)) is not None else None
     accumulator.proved = ProvedCounts() if job.certify else None
+    if isinstance(accumulator, ClassAccumulator) and other is not None:
+        codes = [other.classes.index(name) for name in model.classes]
+        accumulator.compared = ComparisonCounts(other, codes, certified=job.certify)
     return accumulator
 
 
@@ -190,14 +237,24 @@ class _BatchResult(NamedTuple):
     samples: RowSamples | None
     bounds: tuple[Float64, Float64] | None
     """The least and the largest decision values (n, k) of the exact optima."""
+    other: Decided | None
+    """What the other model says of them."""
 
 
-def _look_at_batch(model: Model, sampled: bool, certified: bool, decision: Float64, batch: RowBatch) -> _BatchResult:
-    """Return the samples of the rows of a batch, whose rows are numbered from 0, and the bounds of their decision values."""
-    samples = RowSamples() if sampled else None
+def _look_at_batch(model: Model, accumulator: Accumulator, decision: Float64, batch: RowBatch) -> _BatchResult:
+    """Return the samples of the rows of a batch, whose rows are numbered from 0, the bounds of their decision values, and what the other model says.
+
+    ``accumulator``: what is counted; it does not change.
+    """
+    samples = None if accumulator.samples is None else RowSamples()
     if samples is not None and batch.truth is not None:
         samples.add(model, batch.X, decision, batch.truth, 0, batch.ids)
-    return _BatchResult(samples, model.intervals(batch.X) if certified else None)
+    compared = compared_counts(accumulator)
+    return _BatchResult(
+        samples,
+        None if accumulator.proved is None else model.intervals(batch.X),
+        None if compared is None else compared.compare(batch.X),
+    )
 
 
 def describe_proved(figures: ProvedFigures) -> Iterator[str]:
@@ -216,6 +273,24 @@ def describe_proved(figures: ProvedFigures) -> Iterator[str]:
     yield f"{labels}, {', '.join(others)}" if others else labels
     if figures.AUC is not None:
         yield f"its AUC: {figures.AUC[0]:.6g} to {figures.AUC[1]:.6g}"
+
+
+def describe_comparison(figures: ComparisonFigures) -> Iterator[str]:
+    """Yield in words how two models differ row by row."""
+    both = (figures.only_this, figures.only_other)
+    yield f"error less that of the other: {percent(figures.difference, 3)}; {_count_discordant(both, both, figures.rows)}"
+    ends, this, other = figures.proved_difference, figures.proved_only_this, figures.proved_only_other
+    if ends is not None and this is not None and other is not None:
+        low, high = (percent(end, 3) for end in ends)
+        difference = low if ends[0] == ends[1] else f"between {low} and {high}"
+        least, most = zip(this, other, strict=True)
+        yield f"of the exact optima: {difference}; {_count_discordant(least, most, figures.rows)}"
+
+
+def _count_discordant(least: tuple[int, ...], most: tuple[int, ...], rows: int) -> str:
+    """Return in words how many rows only this model, and only the other one, predicts correctly."""
+    texts = [f"{low}" if low == high else f"{low} to {high}" for low, high in zip(least, most, strict=True)]
+    return f"of {rows} rows {texts[0]} are right only here, {texts[1]} only there"
 
 
 def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
@@ -259,13 +334,14 @@ def accumulate_rows(
     stopwatch = Stopwatch()
     if (groups := rows.groups()) is None:
         accumulator = empty()
-        look = partial(_look_at_batch, model, accumulator.samples is not None, accumulator.proved is not None)
+        look = partial(_look_at_batch, model, accumulator)
         for one in compute_decisions(model, rows, threads, look):
             count_rows(model, accumulator, one.decision, one.truth)
             if accumulator.samples is not None:
                 accumulator.samples.count_in(one.prepared.samples)
-            if accumulator.proved is not None and one.truth is not None:
-                accumulator.proved.add(model, one.truth, one.decision, one.prepared.bounds)
+            if one.truth is not None:
+                decided = Decided(one.decision, one.prepared.bounds)
+                count_proved(model, accumulator, one.truth, decided, one.prepared.other)
             if stopwatch.due():
                 on_progress(accumulator.rows)
         return accumulator
@@ -315,7 +391,8 @@ def evaluate_slice(part: Slice, work: ApplyWork) -> SliceEvaluation:
     """Return the evaluation of a slice; the task of ``evaluate_slices``. Raises DataError E-LABEL without labels."""
     model, rows = open_slice(part, work)
     assert isinstance(work.job, EvaluateJob)
-    accumulator = accumulate(model, rows, _empty_accumulator(model, rows, work.job))
+    other = None if work.job.against is None else load_other(model, work.job)
+    accumulator = accumulate(model, rows, _empty_accumulator(model, rows, work.job, other))
     return SliceEvaluation(accumulator, accumulator.rows, rows.notices)
 
 

@@ -21,8 +21,8 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.row_samples import RowSamples
 from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model
-from streamsvm.model.model import DIFFERS, PROVED, count_possible_errors
-from streamsvm.rows import Float64, Int32, Int64
+from streamsvm.model.model import DIFFERS, PROVED, count_possible_errors, find_right
+from streamsvm.rows import Float64, Int32, Int64, Rows
 
 CURVE_POINTS = 200
 """Number of points of a recorded curve."""
@@ -164,6 +164,99 @@ class ProvedCounts:
         )
 
 
+class ComparisonFigures(NamedTuple):
+    """How two classifiers differ on some rows, row by row. It says nothing about other rows: it is no test of significance."""
+
+    rows: int
+    """The number of rows."""
+    only_this: int
+    """Rows that only this model predicts correctly."""
+    only_other: int
+    """Rows that only the other model predicts correctly."""
+    difference: float
+    """The error of this model minus that of the other."""
+    proved_only_this: tuple[int, int] | None = None
+    """Bounds of the rows that only the exact optimum of this model predicts correctly; None where that is not asked for."""
+    proved_only_other: tuple[int, int] | None = None
+    """Bounds of the rows that only the exact optimum of the other model predicts correctly."""
+    proved_difference: tuple[float, float] | None = None
+    """Bounds of the error of the exact optimum of this model minus that of the other one."""
+
+
+class ComparisonCounts:
+    """Counts rows for ``ComparisonFigures``.
+
+    A row counts -1, 0 or 1 in the difference of errors, so that rows of which both labels are proved add nothing to the width of its bounds.
+    """
+
+    def __init__(self, other: Model | None, codes: Sequence[int], *, certified: bool) -> None:
+        """``codes``: of each class of this model, its index in the other one, which may have them in another order."""
+        self.codes = list(codes)
+        self.other = other
+        """The other model; None where the counts come from a worker."""
+        self.certified = certified
+        self.rows = self.only_this = self.only_other = 0
+        self.bounds = np.zeros(6, np.int64)
+        """Least and largest numbers of rows that are right only in this model, only in the other one, and of the difference of wrong rows."""
+
+    def compare(self, X: Rows) -> Decided:
+        """Return what the other model says of rows."""
+        assert self.other is not None
+        return Decided(self.other.decision(X), self.other.intervals(X) if self.certified else None)
+
+    def add(self, model: Model, truth: Array, decided: Decided, other: Decided) -> None:
+        """Add rows with true classes (n,), and what this model and the other one say of them."""
+        assert self.other is not None
+        codes = np.array([*self.codes, -1], truth.dtype)  # -1: a class that neither model knows
+        other_truth = codes[np.minimum(truth, len(self.codes))]
+        right = model.codes(decided.decision) == truth
+        other_right = self.other.codes(other.decision) == other_truth
+        self.rows += len(truth)
+        self.only_this += int((right & ~other_right).sum())
+        self.only_other += int((other_right & ~right).sum())
+        if decided.bounds is None or other.bounds is None:
+            return
+        sure, can = find_right(model.possible_classes(*decided.bounds), truth)
+        other_sure, other_can = find_right(self.other.possible_classes(*other.bounds), other_truth)
+        counts = [(sure & ~other_can), (can & ~other_sure), (other_sure & ~can), (other_can & ~sure)]
+        least = np.sum(~can, dtype=np.int64) - np.sum(~other_sure, dtype=np.int64)
+        largest = np.sum(~sure, dtype=np.int64) - np.sum(~other_can, dtype=np.int64)
+        self.bounds += np.array([*(count.sum() for count in counts), least, largest], np.int64)
+
+    def merge(self, other: ComparisonCounts) -> ComparisonCounts:
+        """Return the counts of the rows of both; the inputs do not change."""
+        both = ComparisonCounts(self.other or other.other, self.codes, certified=self.certified)
+        for name in ("rows", "only_this", "only_other", "bounds"):
+            setattr(both, name, getattr(self, name) + getattr(other, name))
+        return both
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"other": None}  # counts travel from workers, the model does not
+
+    def result(self) -> ComparisonFigures:
+        """Return the figures of all rows counted."""
+        rows = max(self.rows, 1)
+        difference = (self.only_other - self.only_this) / rows
+        found = ComparisonFigures(self.rows, self.only_this, self.only_other, difference)
+        if not self.certified:
+            return found
+        this, other, ends = self.bounds.reshape(3, 2).tolist()
+        return found._replace(
+            proved_only_this=(this[0], this[1]),
+            proved_only_other=(other[0], other[1]),
+            proved_difference=(ends[0] / rows, ends[1] / rows),
+        )
+
+
+class Decided(NamedTuple):
+    """What a model says of some rows."""
+
+    decision: Float64
+    """(n, k)."""
+    bounds: tuple[Float64, Float64] | None
+    """The least and the largest decision values (n, k) of the exact optima; None where they are not asked for."""
+
+
 def _join_proved(one: ProvedCounts | None, other: ProvedCounts | None) -> ProvedCounts | None:
     """Return the counts of both; the inputs do not change."""
     if one is None or other is None:
@@ -179,11 +272,29 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
     for batch in rows:
         decision, first = model.decision(batch.X), batch.first or accumulator.rows
         count_rows(model, accumulator, decision, batch.truth)
-        if accumulator.proved is not None and batch.truth is not None:
-            accumulator.proved.add(model, batch.truth, decision, model.intervals(batch.X))
-        if accumulator.samples is not None and batch.truth is not None:
+        if batch.truth is None:
+            continue
+        bounds = None if accumulator.proved is None else model.intervals(batch.X)
+        compared = compared_counts(accumulator)
+        other = None if compared is None else compared.compare(batch.X)
+        count_proved(model, accumulator, batch.truth, Decided(decision, bounds), other)
+        if accumulator.samples is not None:
             accumulator.samples.add(model, batch.X, decision, batch.truth, first, batch.ids)
     return accumulator
+
+
+def compared_counts(accumulator: Accumulator) -> ComparisonCounts | None:
+    """Return the counts of a comparison with another model; None without one."""
+    return accumulator.compared if isinstance(accumulator, ClassAccumulator) else None
+
+
+def count_proved(model: Model, accumulator: Accumulator, truth: Array, decided: Decided, other: Decided | None) -> None:
+    """Add what is proved of rows, and what another model says of them, if that is asked for."""
+    if accumulator.proved is not None and decided.bounds is not None:
+        accumulator.proved.add(model, truth, decided.decision, decided.bounds)
+    compared = compared_counts(accumulator)
+    if compared is not None and other is not None:
+        compared.add(model, truth, decided, other)
 
 
 def _join_samples(one: RowSamples | None, other: RowSamples | None) -> RowSamples | None:
@@ -302,6 +413,8 @@ class ClassAccumulator:
         """The rows kept for a page; None without a page."""
         self.proved: ProvedCounts | None = None
         """What is proved of the rows; None where that is not asked for."""
+        self.compared: ComparisonCounts | None = None
+        """How another model differs on the rows; None without one."""
 
     @property
     def rows(self) -> int:
@@ -360,6 +473,8 @@ class ClassAccumulator:
         self.uncalibrated.merge(other.uncalibrated)
         self.samples = _join_samples(self.samples, other.samples)
         self.proved = _join_proved(self.proved, other.proved)
+        if other.compared is not None:
+            self.compared = other.compared if self.compared is None else self.compared.merge(other.compared)
         if other.ranking is not None:
             self.ranking = self.ranking or Ranking()
             self.ranking.counts += other.ranking.counts

@@ -149,6 +149,16 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
         ),
     ] = False
 
+    against: Annotated[
+        str | None,
+        Option(
+            "Another model of the same classes and columns: also show which rows only one of the two predicts correctly; with --certify also "
+            "between which bounds that lies for the exact optima of both. It is no test of significance.",
+            "output",
+            metavar="OTHER",
+        ),
+    ] = None
+
     leave_one_out: Annotated[
         bool,
         Option(
