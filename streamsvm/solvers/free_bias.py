@@ -45,9 +45,11 @@ the first pass. What rounding leaves of beta' is charged with the range of b, as
 
 **Rounding.** An error dv of v and dbeta of beta changes v - beta c by at most (1 + ||c||) times their norm,
 and D by at most (1 + ||c||) ||v - beta c|| + B times it, where B is the largest |b| that is allowed (R of a softmax). Twice this is the
-slope that ``solvers.linear_rounding`` needs: what balancing adds to the slopes has at most their bound H there, as |beta| <=
-sum a_i <= sqrt(2 b L sum C_i) <= H, and of a softmax only those t are tried for which 2 t S is not larger. The bounds
-there hold with P - D as it is: D is the dual of the problem with b in [low, high], which has the same optimum. P, the u and r are
+slope that ``solvers.linear_rounding`` needs, since what balancing adds to the slopes has at most their bound H |r| there: the rows
+of one class may be few and long, so that the sum of what is added does not tell. With |r| of all rows, sum_i t theta C_i |x_i| <=
+t theta sqrt(S_+ n C max s) |r|, which is at most H |r| if t^2 theta^2 S_+ <= 2 b L; where H is smaller because |l'| <= g, it
+follows from theta <= g and t theta S_+ <= |beta| <= sum a_i. Other theta are left out, and of a softmax those t for which
+4 t^2 S > 2 b L, b = k / 4. The bounds there hold with P - D as it is: D is the dual of the problem with b in [low, high], which has the same optimum. P, the u and r are
 enlarged by more than their rounding errors.
 
 A class without rows has no such bound, and no optimum (b_k falls for ever): D is then 0.
@@ -150,7 +152,9 @@ class FreeBias(Regularizer):
         if rows is None or not math.isfinite(high - low):
             return Bounds(value, 0.0, 0.0)
         points = [(linear, quadratic, V)]
-        points += balance_softmax(loss, losses, points[0], rows) if len(V) > 1 else balance(loss, points[0], rows)
+        points += (
+            balance_softmax(loss, losses, points[0], rows) if len(V) > 1 else balance(loss, losses, points[0], rows)
+        )
         best = max((self._bounds_at(loss, value, point, (low, high)) for point in points), key=lambda one: one.dual)
         return best._replace(largest_bias=BIAS_BOUND_FACTOR * max(abs(low), abs(high)))
 
@@ -197,8 +201,10 @@ class FreeBias(Regularizer):
         return form(solver.history, solver.problems)
 
 
-def balance(loss: Loss, point: tuple[float, float, Float64], rows: ClassWeights) -> list[tuple[float, float, Float64]]:
-    """Return dual points with beta = 0, each with its linear and quadratic terms and v (1, p)."""
+def balance(
+    loss: Loss, losses: float, point: tuple[float, float, Float64], rows: ClassWeights
+) -> list[tuple[float, float, Float64]]:
+    """Return dual points with beta = 0, each with its linear and quadratic terms and v (1, p); ``losses``: L."""
     (linear, quadratic, V), beta = point, float(point[2][0, -1])
     assert rows.totals is not None
     assert rows.sums is not None
@@ -211,6 +217,8 @@ def balance(loss: Loss, point: tuple[float, float, Float64], rows: ClassWeights)
         theta = float(slopes[0])
         if theta > 0.0:
             t = abs(beta) / (abs(beta) + theta * total)
+            if (t * theta) ** 2 * total > 2.0 * losses / loss.curvature(1.0):
+                continue
             mixed = [
                 (1.0 - t) * own + t * total * other for own, other in zip((linear, quadratic), sums[2:], strict=True)
             ]

@@ -380,7 +380,8 @@ class LBFGS(Solver[LBFGSState]):
         products: dict[bool, Array] = {}
         for precise in {state.precise for state in states}:
             together = [state for state in states if state.precise == precise]
-            products[precise] = multiply(X, np.concatenate([state.point for state in together]), precise=precise)
+            points = np.concatenate([state.point for state in together])
+            products[precise] = multiply(X, points, precise=precise, name=f"decision values, precise={precise}")
             for state, product in zip(together, products[precise], strict=True):
                 state.product = product
         self._add_squares(states, X)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
+from streamsvm.losses import LOSSES
 from streamsvm.sklearn import StreamSVC
 from streamsvm.sklearn.base import LossName
+from streamsvm.solvers.free_bias import ClassWeights, balance
 
 
 def objective(rows: Any, y: Any, W: Any, C: float, loss: str) -> tuple[float, Any, Any]:
@@ -119,3 +122,18 @@ def test_free_bias_counts_weights_of_rows_and_classes() -> None:
     assert fit.dual_ <= exact * (1.0 + 1e-9)
     assert exact <= fit.primal_ * (1.0 + 1e-9)
     assert fit.gap_ <= 1e-5
+
+
+def test_free_bias_adds_no_more_to_slopes_than_the_rounding_bound_allows() -> None:
+    """One long row of a class beside 10,000 rows of the other, without features, whose slopes have nearly the sum of all: what is
+    added to the slopes is compared with the bound sqrt(2 b L n C) |r|.
+    """
+    C, n, length, losses = 1.0, 10_001, 100.0, 0.01
+    loss = LOSSES["huber"]()
+    rows = ClassWeights(np.array([C * (n - 1), C]), np.array([[0.0, C * (n - 1)], [C * length, C]]))
+    bound = math.sqrt(2.0 * losses / loss.curvature(1.0) * n * C) * length / math.sqrt(n)
+    for beta in (-30.0, -1.0, -0.01):
+        point = (1.0, 0.0, np.array([[0.0, beta]]))
+        added = [abs(V[0, 0]) for _, _, V in balance(loss, losses, point, rows)]
+        assert all(one <= bound for one in added)
+        assert added or beta < -0.1
