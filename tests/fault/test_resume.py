@@ -431,3 +431,12 @@ def test_resume_run_stopped_again_and_again_within_one_pass(store: Path, tmp_pat
             stops += 1
     assert stops > 5
     assert Path(job.model).read_bytes() == reference
+
+
+def test_resume_takes_the_newest_of_two_intact_checkpoints(tmp_path: Path) -> None:
+    run = CheckpointDirectory(tmp_path / "m.run" / "checkpoint")
+    with run.open(keep_existing=False):
+        for passes in (1, 2, 3):
+            run.write({"C": 1.0}, {"passes": passes})
+            saved = CheckpointDirectory(run.directory).read()
+            assert [file.read_content()["passes"] for file in saved] == [passes, passes - 1][:passes]
