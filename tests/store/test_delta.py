@@ -169,7 +169,11 @@ def check_rows(table: str, expected: pa.Table, **options: Any) -> None:
     }
     sv.ingest("expected.parquet", "e.zarr", positive="q", **shared)
     sv.ingest(table, "s.zarr", positive="q", **shared, **options)
-    (values, names), (expected_values, expected_names) = stored_rows("s.zarr"), stored_rows("e.zarr")
+    check_same_rows("s.zarr", "e.zarr")
+
+
+def check_same_rows(store: str, expected: str) -> None:
+    (values, names), (expected_values, expected_names) = stored_rows(store), stored_rows(expected)
     assert names == expected_names
     assert np.array_equal(values, expected_values)
 

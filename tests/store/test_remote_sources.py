@@ -102,7 +102,7 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
         "delta": "is a Delta table whose log cannot be read",
         "delta/a.parquet": "in a Delta table",
         "delta/*.parquet": "in a Delta table",
-        "ice": "is an Iceberg table",
+        "ice": "is an Iceberg table whose metadata cannot be read",
         "ice/data": "in an Iceberg table",
         "done": "is a store already",
         "x.h5": "is an HDF5 file",

@@ -17,6 +17,7 @@ Formats:
     parquet           Parquet
     lakes             tables of data lakes: recognize them, and the versions of them that are read
     delta             the files of a Delta table
+    iceberg           the files of an Iceberg table
     lake_source       the rows of the files of such a table
     partitions        columns in the names of folders
     arrow_ipc         Arrow IPC: files (Feather) and streams
@@ -74,6 +75,7 @@ SOURCES = Registry(
         "arrow": "streamsvm.store.sources.arrow_ipc:ArrowSource",
         "jsonl": "streamsvm.store.sources.json_lines:JSONLinesSource",
         "delta": "streamsvm.store.sources.lake_source:DeltaSource",
+        "iceberg": "streamsvm.store.sources.lake_source:IcebergSource",
         "npy": "streamsvm.store.sources.npy:NpySource",
         "npz": "streamsvm.store.sources.npy:NpySource",
         "idx": "streamsvm.store.sources.npy:NpySource",

@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from streamsvm.errors import UsageError, quote
 from streamsvm.input_files import find_url
-from streamsvm.store.sources.lakes import DELTA, LakeTable, TableFile, missing_library, unreadable
+from streamsvm.store.sources.lakes import DELTA, LakeTable, TableFile, missing_library, no_version, unreadable
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -80,7 +80,7 @@ def _find_version(latest: DeltaTable, location: str, version: str) -> int:
     if NUMBER.fullmatch(version):
         number = int(version)
         if number > latest.version():
-            raise _no_version(location, version, f"the last one is {latest.version()}")
+            raise no_version(location, version, f"the last one is {latest.version()}")
         return number
     try:
         asked = datetime.fromisoformat(version)
@@ -90,17 +90,13 @@ def _find_version(latest: DeltaTable, location: str, version: str) -> int:
     moment = 1000 * (asked if asked.tzinfo else asked.replace(tzinfo=UTC)).timestamp()
     commits = latest.history()
     if not commits or any("timestamp" not in commit or "version" not in commit for commit in commits):
-        raise _no_version(location, version, "its log does not tell the time of every version")
+        raise no_version(location, version, "its log does not tell the time of every version")
     before = [int(commit["version"]) for commit in commits if commit["timestamp"] <= moment]
     if not before:
         first = min(commits, key=lambda commit: int(commit["version"]))
         since = datetime.fromtimestamp(first["timestamp"] / 1000, UTC).isoformat(timespec="seconds")
-        raise _no_version(location, version, f"the first one in its log, {first['version']}, is of {since}")
+        raise no_version(location, version, f"the first one in its log, {first['version']}, is of {since}")
     return max(before)
-
-
-def _no_version(location: str, version: str, but: str) -> UsageError:
-    return UsageError(f"{location} has no version {quote(version)}: {but}", hint="give another --table-version")
 
 
 def _check_features(table: DeltaTable, location: str) -> None:

@@ -20,7 +20,14 @@ from streamsvm.objects import is_object
 from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding, source_name
-from streamsvm.store.sources.lakes import LakeTable, find_kind, open_table, refuse_files_of_tables
+from streamsvm.store.sources.lakes import (
+    ICEBERG,
+    LakeTable,
+    find_kind,
+    is_iceberg_metadata,
+    open_table,
+    refuse_files_of_tables,
+)
 from streamsvm.store.sources.partitions import columns_below, is_partition
 from streamsvm.store.sources.remote_files import file_size, is_file_or_object, list_url, open_ranges
 
@@ -129,6 +136,8 @@ def _kind_of_table(path: Path) -> str | None:
     if str(path) == STANDARD_INPUT or WILDCARDS & set(str(path)):
         return None
     url = find_url(path)
+    if is_iceberg_metadata(url or str(path)):
+        return ICEBERG
     if url is None:
         return find_kind(str(path)) if is_folder(path) else None
     return None if url.partition(":")[0] in WEB or is_object(url) else find_kind(url)

@@ -57,6 +57,9 @@ class LakeSource(ParquetSource):
                 int(field.metadata[ID_KEY]): field.name for field in schema if ID_KEY in (field.metadata or {})
             }
             columns = self._files[path].columns
+            if not ids:
+                known = self._table.ids_of_names
+                ids = {known[field.name]: field.name for field in schema if field.name in known}
             if not ids and any(isinstance(place, int) for place in columns.values()):
                 message = f"{find_url(path) or path} has no ids of its columns, by which the {self._table.kind} table finds them"
                 raise DataError(message, code="E-FORMAT", hint="write the file again with the program of the table")
@@ -106,6 +109,12 @@ class LakeSource(ParquetSource):
             where = f"column {quote(name)} of {find_url(path) or path}"
             message = f"{where} holds {values.type}, which does not fit {kind}, its type in the table"
             raise DataError(message, code="E-DTYPE", hint="rewrite the file with the type of the table") from error
+
+
+class IcebergSource(LakeSource):
+    """A snapshot of an Iceberg table."""
+
+    format_name = "iceberg"
 
 
 class DeltaSource(LakeSource):

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsvm.aliases import JsonObject
-from streamsvm.errors import DataError, UsageError
+from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, split_url
 from streamsvm.objects import list_objects
 
@@ -60,6 +60,10 @@ class LakeTable:
     types: Mapping[str, pa.DataType | None]
     """The type of each column; None for types such as structs that are not features, which are taken from the files."""
     files: tuple[TableFile, ...]
+    schema: str = ""
+    """The version of the columns, where it is not that of the rows."""
+    ids_of_names: Mapping[str, int] = field(default_factory=dict)
+    """The ids of columns by their names in files without ids."""
 
     @property
     def format(self) -> str:
@@ -73,7 +77,8 @@ class LakeTable:
 
     def facts(self) -> JsonObject:
         """Return what identifies the rows of the table, as plain JSON."""
-        return {"kind": self.kind, "location": self.location, "id": self.id, "version": self.version}
+        facts = {"kind": self.kind, "location": self.location, "id": self.id, "version": self.version}
+        return facts | ({"schema": self.schema} if self.schema else {})
 
 
 def open_table(kind: str, location: str, version: str | None) -> LakeTable:
@@ -88,7 +93,9 @@ def open_table(kind: str, location: str, version: str | None) -> LakeTable:
         from streamsvm.store.sources.delta import open_delta
 
         return open_delta(location, version)
-    raise _refusal(kind, location, location)
+    from streamsvm.store.sources.iceberg import open_iceberg
+
+    return open_iceberg(location, version)
 
 
 def missing_library(kind: str, location: str, library: str) -> UsageError:
@@ -104,16 +111,27 @@ def unreadable(kind: str, location: str, why: str, hint: str | None = None) -> D
     return DataError(f"{location} is a{_n(kind)} {kind} table {why}", code="E-FORMAT", hint=hint)
 
 
+def no_version(location: str, version: str, but: str) -> UsageError:
+    """Return the error for a version that a table does not have. ``but``: which ones it has."""
+    return UsageError(f"{location} has no version {quote(version)}: {but}", hint="give another --table-version")
+
+
 def find_kind(folder: str) -> str | None:
     """Return the kind of table whose root a folder, or the URL of one, is; None for any other folder."""
-    kind = next((kind for kind, log in LOGS.items() if _names_in(f"{folder}/{log}") is not None), None)
+    kind = next((kind for kind, log in LOGS.items() if list_names(f"{folder}/{log}") is not None), None)
     if kind is not None:
         return kind
-    names = _names_in(f"{folder}/metadata") or ()
+    names = list_names(f"{folder}/metadata") or ()
     return ICEBERG if any(name == VERSION_HINT or ICEBERG_METADATA.fullmatch(name) for name in names) else None
 
 
-def _names_in(folder: str) -> list[str] | None:
+def is_iceberg_metadata(name: str) -> bool:
+    """Return whether a file is, by its name, the metadata of a version of an Iceberg table."""
+    parts = name.rsplit("/", 2)
+    return len(parts) > 1 and parts[-2] == "metadata" and ICEBERG_METADATA.fullmatch(parts[-1]) is not None
+
+
+def list_names(folder: str) -> list[str] | None:
     """Return the names in a folder; None if there is no such folder."""
     if find_url(folder) is not None:
         return [one.url.removeprefix(f"{folder}/") for one in list_objects(folder)] or None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 SVMLIGHT, CSV, KEYED, ARRAY_BYTES = ("svmlight",), ("csv",), ("hdf5", "zarr"), ("npy", "npz", "idx")
-LAKES = ("delta",)
+LAKES = ("delta", "iceberg")
 TABLES = ("csv", "parquet", "arrow", "jsonl", *LAKES)
 """The formats of tables, whose columns have names and kinds; a model can be applied to rows in any of them."""
 TEXT = (*SVMLIGHT, *CSV, "jsonl")
@@ -99,8 +99,8 @@ ALLOW_FILL = Option(
     formats=KEYED,
 )
 TABLE_VERSION = Option(
-    "Tables of data lakes: the version of a Delta table, or the time of whose rows are read, such as 2026-11-27T12:00 (UTC unless it has an "
-    "offset).",
+    "Tables of data lakes: the version of a Delta table, or the snapshot, branch or tag of an Iceberg table, that is read, or the time at "
+    "which it was the current one, such as 2026-11-27T12:00 (UTC unless it has an offset).",
     "reading",
     metavar="VERSION|TIME",
     default="the current version",
