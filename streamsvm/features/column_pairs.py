@@ -185,7 +185,7 @@ def decode_column_pairs(tensors: dict[str, NDArray[Any]], columns: int) -> Colum
     cells = Cells(*(tensors[f"pairs.{name}"] for name in Cells._fields))
     counts, pairs, rows = (tensors[f"pairs.{name}"] for name in ("counts", "pairs", "rows"))
     types = (np.int32, np.int32, np.int32, np.float32, np.int64, np.int32, np.int32, np.float64)
-    arrays = (*cells, counts, pairs, rows)
+    arrays: tuple[NDArray[Any], ...] = (*cells, counts, pairs, rows)
     shaped = all(a.ndim == 1 for a in (*cells, counts, rows)) and pairs.ndim == 2 and pairs.shape[1:] == (2,)
     if not shaped or any(a.dtype != kind for a, kind in zip(arrays, types, strict=True)):
         raise DataError("the pairs of columns have arrays of wrong types")
