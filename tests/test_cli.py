@@ -249,6 +249,13 @@ def test_cli_bug_says_so_and_shows_its_trace_on_request(place: Path, monkeypatch
     assert "Traceback" in call("--debug", "info", place / "s.zarr").stderr
 
 
+def test_cli_flags_of_all_commands_may_follow_the_command(place: Path, tmp_path: Path) -> None:
+    before, after = (tmp_path / name for name in ("before.ssvm", "after.ssvm"))
+    quiet = ok("-q", "fit", place / "s.zarr", before, "--memory", "8GiB").stderr
+    assert ok("fit", place / "s.zarr", after, "-q", "--memory", "8GiB").stderr == quiet.replace("before", "after")
+    assert call("fit", place / "s.zarr", tmp_path / "m.ssvm", "--delimiter", "--", "-q").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [

@@ -36,7 +36,10 @@ BROKEN_PIPE_EXIT_CODE = 141
 """128 + SIGPIPE: the exit code of a program killed by this signal."""
 INTERRUPTED_EXIT_CODE = 130
 """128 + SIGINT."""
+SHARED_FLAGS = {"-q": "quiet", "--quiet": "quiet", "--debug": "debug"}
+"""The flags of all commands, each with its parameter."""
 EXAMPLES = (
+    "streamsvm fit train.csv model.ssvm --label y",
     "streamsvm ingest train.csv train.zarr --label last",
     "streamsvm fit train.zarr model.ssvm --memory 512MiB",
     "streamsvm predict model.ssvm new.csv predictions.csv",
@@ -66,10 +69,14 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command; for an unknown name, fail with the most similar one."""
+        """Return the command; for an unknown name, fail with the most similar one. Flags of all commands may follow its name."""
         if args[0] not in SUMMARIES and (near := did_you_mean(args[0], SUMMARIES)):
             ctx.fail(f"no command is called '{args[0]}'{near}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        words = rest[: rest.index("--")] if "--" in rest else rest
+        for word in SHARED_FLAGS.keys() & set(words):
+            ctx.params[SHARED_FLAGS[word]] = True
+        return name, command, [word for k, word in enumerate(rest) if k >= len(words) or word not in SHARED_FLAGS]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the names of the commands with their summaries, without importing the commands."""

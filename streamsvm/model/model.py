@@ -988,7 +988,11 @@ def _read_expansion(path: Path, header: JsonObject, tensors: dict[str, Array], f
 
 
 def _refuse(path: Path, why: str) -> DataError:
-    return DataError(f"{path} is not a model: {why}", code="E-MODEL", hint="fit again")
+    return DataError(
+        f"{path} is not a model: {why}",
+        code="E-MODEL",
+        hint="name a model that fit wrote, or fit again if it is damaged; ingest FILE --describe shows a table",
+    )
 
 
 def _refuse_content(path: Path) -> DataError:
