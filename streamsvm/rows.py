@@ -244,10 +244,13 @@ class Reach(NamedTuple):
     """The maximum of ||x||^2, without the constant feature."""
     dense: bool = True
     """Whether the rows are dense."""
+    whole: bool = False
+    """Whether all entries are known to be whole numbers from 0 to 255."""
 
     def join(self, other: Reach) -> Reach:
         """Return the bounds for the rows of both."""
-        return Reach(max(self.entries, other.entries), max(self.square, other.square), self.dense)
+        entries, square = max(self.entries, other.entries), max(self.square, other.square)
+        return Reach(entries, square, self.dense, self.whole and other.whole)
 
 
 def to_matrix(X: Rows, columns: int) -> Float32:

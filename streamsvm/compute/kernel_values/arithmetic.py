@@ -15,7 +15,8 @@ rows. To first order in u, for any order of the sums (Higham, *Accuracy and Stab
 The kernel value k is a smooth function of one of these numbers (``value_error`` of each kernel in ``kernels.py``),
 computed with an error of at most VALUE u. Because t e^-t <= 1/e, a *relative* error of an exponent gives an absolute
 error of k that depends neither on the width of the kernel nor on the distance of the rows from 0: computed from
-differences in float64, a kernel of x - z has an error of about (e + 12) 1.1e-16 in all cases.
+differences in float64, a kernel of x - z has an error of about (e + 12) 1.1e-16 in all cases. Between rows of whole
+numbers from 0 to 255, d^2 is computed in integers, without an error (``whole_numbers``).
 
 A product that underflows has an error of half the smallest positive number TINY instead; to cover this, TINY / R^2 is
 added to u. If float32 cannot represent the parameters of a kernel, or 4 R^2, the error of its float32 values has no
@@ -35,11 +36,14 @@ import numpy as np
 from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.rows import Dense, Reach, Rows, row_count
 
-SINGLE, DOUBLE, DIFFERENCES = 0, 1, 2
-"""The arithmetics: products in float32, products in float64, sums of differences in float64."""
-UNITS = (2.0**-24, 2.0**-53, 2.0**-53)
+SINGLE, DOUBLE, DIFFERENCES, WHOLE_SINGLE, WHOLE_DOUBLE = 0, 1, 2, 3, 4
+"""The arithmetics: products in float32, products in float64, sums of differences in float64; squared distances of rows of
+small whole numbers in integers, with kernel values in float32 or float64."""
+WHOLE_NUMBERS = (WHOLE_SINGLE, WHOLE_DOUBLE)
+"""The arithmetics whose squared distances are exact."""
+UNITS = (2.0**-24, 2.0**-53, 2.0**-53, 2.0**-24, 2.0**-53)
 """The unit roundoff of each arithmetic."""
-TINY = (2.0**-149, 2.0**-1074, 2.0**-1074)
+TINY = (2.0**-149, 2.0**-1074, 2.0**-1074, 2.0**-149, 2.0**-1074)
 """The smallest positive number of each arithmetic."""
 COARSE = 1e-3
 """If the error of float32 kernel values exceeds this, they are of no use even while a solver works."""
@@ -53,14 +57,16 @@ WIDEST = 8192
 
 def dtype_of(arithmetic: int) -> Any:
     """Return the dtype of the values of an arithmetic."""
-    return np.float32 if arithmetic == SINGLE else np.float64
+    return np.float32 if arithmetic in {SINGLE, WHOLE_SINGLE} else np.float64
 
 
 def error_of(kernel: Any, reach: Reach, arithmetic: int) -> float:
     """Return a bound of the error of a computed k(x, z), for rows within ``reach``."""
     unit = UNITS[arithmetic] + (TINY[arithmetic] / reach.square if reach.square else 0.0)
-    if arithmetic == SINGLE and not _holds_in_float32(kernel, reach):
+    if arithmetic in {SINGLE, WHOLE_SINGLE} and not _holds_in_float32(kernel, reach):
         return math.inf
+    if arithmetic in WHOLE_NUMBERS:  # the only rounding of a squared distance is that to float32
+        return float(kernel.difference_error(reach._replace(entries=0), unit))
     if arithmetic == DIFFERENCES:
         return float(kernel.difference_error(reach, unit))
     return float(kernel.value_error(reach, unit))

@@ -19,6 +19,7 @@ from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, exact_arithmetic, reach_of
+from streamsvm.compute.kernel_values.whole_numbers import WholePoints, exact_half_squares
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
 
@@ -85,6 +86,13 @@ def kernel_block(X: Rows, Z: Points, kernel: Any, out: Array, *, by_differences:
         dot_products(X, Z, out)
         squares = squares_of(X, out.dtype)
     finish(out, squares, norms, single(kernel) if out.dtype == np.float32 else kernel)
+
+
+def exact_kernel_block(values: Float32, Z: WholePoints, kernel: Any, out: Array) -> None:
+    """Set out[i, j] = k(x_i, z_j) of a kernel of ||x - z||, for rows of whole numbers (``whole_numbers``)."""
+    exact_half_squares(values, Z, out)
+    nothing = np.zeros(max(out.shape), out.dtype)
+    finish(out, nothing, nothing, single(kernel) if out.dtype == np.float32 else kernel)
 
 
 def symmetric_gram(Z: Points, kernel: Any) -> Float64:

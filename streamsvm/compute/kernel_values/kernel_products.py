@@ -12,11 +12,12 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
-from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, SINGLE, dtype_of
-from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block, points_of
+from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, SINGLE, WHOLE_NUMBERS, dtype_of
+from streamsvm.compute.kernel_values.kernel_matrix import diagonal, exact_kernel_block, kernel_block, points_of
+from streamsvm.compute.kernel_values.whole_numbers import WholePoints, pack_points
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.threading import in_strips, share_out, threads
-from streamsvm.rows import Float64, Int64, Rows, row_count, row_slice, to_matrix
+from streamsvm.rows import Dense, Float64, Int64, Rows, row_count, row_slice, to_matrix
 
 TILE_ROWS = 512
 TILE_POINTS = 512
@@ -77,14 +78,19 @@ def tiles(
     """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
     width = _points_at_a_time(TILE_POINTS, columns, dtype)
-    height = TILE_ROWS if arithmetic == SINGLE else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
+    height = TILE_ROWS if dtype == np.float32 else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
     for first in range(0, m, width):
         last = min(first + width, m)
-        points = points_of(to_matrix(row_slice(Z, first, last), columns), dtype)
+        values = to_matrix(row_slice(Z, first, last), columns)
+        points = pack_points(values) if arithmetic in WHOLE_NUMBERS else points_of(values, dtype)
         for start in range(0, n, height):
             stop = min(start + height, n)
-            tile = np.empty((stop - start, last - first), dtype)
-            kernel_block(row_slice(X, start, stop), points, kernel, tile, by_differences=arithmetic == DIFFERENCES)
+            tile, part = np.empty((stop - start, last - first), dtype), row_slice(X, start, stop)
+            if isinstance(points, WholePoints):
+                assert isinstance(part, Dense)  # rows in integers are
+                exact_kernel_block(part.values, points, kernel, tile)
+            else:
+                kernel_block(part, points, kernel, tile, by_differences=arithmetic == DIFFERENCES)
             yield slice(start, stop), slice(first, last), tile
             del tile
 

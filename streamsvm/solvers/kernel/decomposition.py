@@ -79,6 +79,7 @@ from streamsvm.solvers.kernel.rounding import (
     needs_certified_form,
     negligible_error,
     select_same_form,
+    use_whole_numbers,
 )
 from streamsvm.solvers.kernel.smo import (
     NEGLIGIBLE_SHARE,
@@ -548,6 +549,8 @@ class Decomposition(Solver[DecompositionState]):
 
     def _make_pool(self, state: DecompositionState, violation: float) -> None:
         """Make the next pool, which is then optimized in steps."""
+        if not self.max_support:
+            state.form = use_whole_numbers(state.problem, state.form, state.largest)
         pool = sort_rows(next_pool(state))
         before = pool.x.copy()
         if not state.problem.regularizer.has_scale and state.weight == 0.0:

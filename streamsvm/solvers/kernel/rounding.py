@@ -24,15 +24,20 @@ from __future__ import annotations
 from typing import Any
 
 from streamsvm.compute.kernel_values.arithmetic import (
+    COARSE,
     ENOUGH,
     SINGLE,
+    WHOLE_DOUBLE,
+    WHOLE_NUMBERS,
+    WHOLE_SINGLE,
     error_of,
     exact_arithmetic,
     reach_of,
     working_arithmetic,
 )
 from streamsvm.compute.kernel_values.kernel_matrix import squares_of
-from streamsvm.rows import Reach, Rows
+from streamsvm.compute.kernel_values.whole_numbers import is_exact_faster
+from streamsvm.rows import Dense, Reach, Rows
 from streamsvm.solvers.kernel.pool import Form
 from streamsvm.solvers.linear_rounding import SHARE
 from streamsvm.types import Problem
@@ -50,7 +55,20 @@ FLOAT64_TOLERANCE = 1e-9
 def extend_reach(reach: Reach | None, X: Rows) -> Reach:
     """Return the reach of the rows X and of the rows before, whose reach is ``reach``."""
     reach_of_rows = reach_of(X, squares_of(X, float))
+    if reach is None or reach.whole:
+        reach_of_rows = reach_of_rows._replace(whole=isinstance(X, Dense) and is_exact_faster(X.values))
     return reach_of_rows if reach is None else reach.join(reach_of_rows)
+
+
+def use_whole_numbers(problem: Problem, form: Form, reach: Reach | None) -> Form:
+    """Return the form in integers if all rows, whose reach is ``reach``, are small whole numbers; else the form itself."""
+    kernel = form.kernel
+    if reach is None or not reach.whole or form.arithmetic in WHOLE_NUMBERS:
+        return form
+    if kernel.city_block() or not kernel.translation_invariant():
+        return form
+    is_single = error_of(kernel, reach, WHOLE_SINGLE) <= COARSE and problem.tolerance >= FLOAT64_TOLERANCE
+    return form._replace(arithmetic=WHOLE_SINGLE if is_single else WHOLE_DOUBLE)
 
 
 def choose_form(problem: Problem, constant: float = 0.0) -> Form:
@@ -72,6 +90,8 @@ def form_for_certificates(form: Form, reach: Reach | None, enough: float = ENOUG
     """
     if reach is None:
         return form
+    if form.arithmetic in WHOLE_NUMBERS:
+        return form._replace(arithmetic=WHOLE_DOUBLE)
     return form._replace(arithmetic=max(form.arithmetic, exact_arithmetic(form.kernel, reach, form.columns, enough)))
 
 

@@ -37,7 +37,7 @@ import numpy as np
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
-from streamsvm.compute.kernel_values.arithmetic import SINGLE
+from streamsvm.compute.kernel_values.arithmetic import dtype_of
 from streamsvm.compute.kernel_values.kernel_products import expand, gram, weigh
 from streamsvm.compute.passes.smo import smo
 from streamsvm.compute.threading import in_strips
@@ -138,7 +138,7 @@ def working_size(working: int, form: Form) -> int:
     """Return the number of coordinates whose Gram matrix, in the form's arithmetic, takes as many bytes as that of
     ``working`` coordinates in float32.
     """
-    return working if form.arithmetic == SINGLE else max(2, math.isqrt(working * working // 2))
+    return working if dtype_of(form.arithmetic) == np.float32 else max(2, math.isqrt(working * working // 2))
 
 
 def matrix_bytes(working: int) -> int:
