@@ -384,5 +384,18 @@ def test_balls_of_wide_sparse_rows_cost_their_entries_and_agree_with_dense_ones(
     indices = np.concatenate([np.sort(r.permutation(5000)[:5]) for _ in range(11)]).astype(np.int32)
     X = CSR(r.standard_normal(55).astype(np.float32), indices, indptr)
     dense = ball.interval(kept.features(X))
-    assert np.allclose(kept.intervals(X)[0][:, 0], dense[0], rtol=1e-12)
-    assert np.allclose(kept.intervals(X)[1][:, 0], dense[1], rtol=1e-12)
+    assert np.allclose(kept.intervals(X)[0][:, 0], dense[0], rtol=1e-6)
+    assert np.allclose(kept.intervals(X)[1][:, 0], dense[1], rtol=1e-6)
+
+
+@pytest.mark.parametrize("size", [1.0, 1e-25, 1e25, 1e-44, 3e38])
+def test_lengths_by_products_in_float32_are_upper_bounds_for_numbers_of_any_size(size: float) -> None:
+    r = np.random.default_rng(0)
+    root = np.tril(r.standard_normal((30, 30))) * np.exp(r.normal(0, 3, (30, 1))) / max(size, 1e-30)
+    rows = (np.clip(r.standard_normal((50, 30)), -1, 1) * size).astype(np.float32)
+    exact = np.sqrt(np.square(rows.astype(np.longdouble) @ root.T.astype(np.longdouble)).sum(axis=1))
+    found = enclosure.bound_lengths(rows, root)
+    assert np.all(found >= exact)
+    assert np.all(enclosure.bound_sizes(rows) >= np.sqrt(np.square(rows.astype(np.longdouble)).sum(axis=1)))
+    if size > 1e-10:
+        assert np.all(found <= 1.001 * exact + 1e-15)

@@ -57,7 +57,7 @@ import numpy as np
 
 from streamsvm.aliases import Array
 from streamsvm.compute.passes.enclosure import UNIT, secants_pass, slope_values
-from streamsvm.rows import Float64
+from streamsvm.rows import Float32, Float64
 from streamsvm.types import Loss
 
 SAMPLE_FACTORS = (1.1, 1.4, 2.0, 4.0, 8.0, 16.0)
@@ -70,6 +70,12 @@ TILE_SUMS = 64
 """Roundings, at most, of the entries of rows, of their factors and of products in a sum of tiles, beside one a row and tile."""
 MOST_COMPONENTS = 1101
 """With more components no matrix is formed, and the enclosure is a ball."""
+SINGLE_UNIT = 2.0**-24
+"""Unit roundoff of float32."""
+SINGLE_UNDERFLOW = 1e-18
+"""A bound of what float32 loses in a length, for each column, by products and squares below its range (1.2e-38)."""
+SINGLE_TINY = 1e-44
+"""A bound of what is lost when a number is rounded to float32 below its range."""
 SMALL_TRIANGLE = 64
 """Rows of a triangle, at most, that is inverted as a whole."""
 LARGE = 0.1
@@ -118,10 +124,15 @@ class Enclosure(NamedTuple):
 
     def interval(self, X: Float64) -> tuple[Float64, Float64]:
         """Return the least and the largest x.w* of rows X (n, p)."""
-        middle = X @ self.center
-        half = self.slack * np.sqrt(np.einsum("ij,ij->i", X, X))
-        if self.root is not None:
-            half += self.radius * lengths_of(X @ self.root.T)
+        with np.errstate(over="ignore"):
+            return self.interval_around(X @ self.center, X.astype(np.float32))
+
+    def interval_around(self, middle: Float64, rows: Float32) -> tuple[Float64, Float64]:
+        """Return the least and the largest x.w* of rows (n, p) with ``middle`` = x.center (n,); ``rows`` may be rounded to float32."""
+        if self.root is None:
+            half = self.slack * lengths_of(rows.astype(np.float64)) * (1.0 + 2.0 * SINGLE_UNIT) + SINGLE_UNDERFLOW
+        else:
+            half = self.slack * bound_sizes(rows) + self.radius * bound_lengths(rows, self.root)
         half *= 1.0 + INTERVAL_ROUNDING
         return middle - half, middle + half
 
@@ -251,6 +262,36 @@ def hessian(gram: Float64, tiles: int, sign: float) -> Float64:
     H = pad_gram(gram, tiles, sign)
     H[np.diag_indices(len(H))] += 1.0 + sign * 4 * UNIT
     return H
+
+
+def bound_sizes(rows: Float32) -> Float64:
+    """Return upper bounds (n,) of the lengths of rows (n, p) that may have been rounded to float32."""
+    with np.errstate(over="ignore"):
+        sizes = np.sqrt(np.einsum("ij,ij->i", rows, rows).astype(np.float64))
+    if not np.isfinite(sizes).all():
+        sizes = lengths_of(rows.astype(np.float64))
+    return sizes * (1.0 + (rows.shape[1] + 8) * SINGLE_UNIT) + rows.shape[1] * SINGLE_UNDERFLOW
+
+
+def bound_lengths(rows: Float32, root: Float64) -> Float64:
+    """Return upper bounds (n,) of the lengths of ``root`` x for a matrix (p, p) and rows x (n, p) that may have been rounded to float32.
+
+    Products in float32 take a quarter of the time. They are off by at most (p + 8) v sum_k |x_k| |root_k|, v = 2^-24, root_k the columns, and their
+    length by a relative (p + 8) v.
+    """
+    p, columns = len(root), lengths_of(root.T)
+    with np.errstate(over="ignore", invalid="ignore"):
+        product = rows @ root.astype(np.float32).T
+        lengths = np.sqrt(np.einsum("ij,ij->i", product, product).astype(np.float64))
+        parts = (np.abs(rows) @ columns.astype(np.float32)).astype(np.float64)
+    if not np.isfinite(lengths + parts).all():  # numbers that float32 has not
+        exact = rows.astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            lengths, parts = lengths_of(exact @ root.T), np.abs(exact) @ columns
+        lengths = np.nan_to_num(lengths, nan=np.inf, posinf=np.inf)
+    largest = float(columns.max(initial=0.0))
+    lengths = lengths * (1.0 + (p + 8) * SINGLE_UNIT) + (p + 8) * SINGLE_UNIT * 1.01 * parts
+    return lengths + p * (SINGLE_TINY * (bound_sizes(rows) + largest) + SINGLE_UNDERFLOW)
 
 
 def lengths_of(Z: Float64) -> Float64:

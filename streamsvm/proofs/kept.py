@@ -16,10 +16,10 @@ from streamsvm.compute.passes.enclosure import UNIT
 from streamsvm.errors import DataError
 from streamsvm.proofs.enclosure import INTERVAL_ROUNDING, TILE, Enclosure, lengths_of
 from streamsvm.proofs.row_changes import ChangeableProblem, decode_changeable
-from streamsvm.rows import CSR, Float32, Float64, Rows, row_count, row_slice, to_matrix
+from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice, to_matrix
 
-TILE_BYTES = 16 << 20
-"""Bytes, at most, of the rows of a tile to which enclosures are applied."""
+TILE_BYTES = 1 << 20
+"""Bytes, at most, of the rows of a tile to which enclosures are applied. Larger arrays are mapped anew for every tile, which takes longer than the products."""
 MOST_ROOT_BYTES = 16 << 20
 """Bytes, at most, of the matrices of all problems in a model; with more, each becomes the ball around it."""
 
@@ -51,12 +51,23 @@ class Enclosures:
             return self._sparse_intervals(X)
         low, high = np.empty((rows, count)), np.empty((rows, count))
         step = max(1, min(TILE, TILE_BYTES // (8 * len(self.parts[0].center))))
+        centers = np.ascontiguousarray(np.array([part.center for part in self.parts]).T)
         for start in range(0, rows, step):
             stop = min(rows, start + step)
-            features = self.features(row_slice(X, start, stop))
+            middle, single = self._middle(row_slice(X, start, stop), centers)
             for k, part in enumerate(self.parts):
-                low[start:stop, k], high[start:stop, k] = part.interval(features)
+                low[start:stop, k], high[start:stop, k] = part.interval_around(middle[:, k], single)
         return low, high
+
+    def _middle(self, X: Rows, centers: Float64) -> tuple[Float64, Float32]:
+        """Return x.center (n, k) of rows for all centers (p, k), and the rows in float32 (n, p)."""
+        if isinstance(X, Dense) and self.shift is None:
+            single = np.empty((len(X.values), len(centers)), np.float32)
+            single[:, :-1], single[:, -1] = X.values, self.bias
+            return X.values.astype(np.float64) @ centers[:-1] + self.bias * centers[-1], single
+        features = self.features(X)
+        with np.errstate(over="ignore"):
+            return features @ centers, features.astype(np.float32)
 
     def _sparse_intervals(self, X: CSR) -> tuple[Float64, Float64]:
         """Return the intervals of balls, at the cost of the entries that are stored."""
