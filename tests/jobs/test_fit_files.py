@@ -571,6 +571,10 @@ def test_model_no_better_than_none_of_balanced_classes_is_told_as_such(tmp_path:
         table = pd.DataFrame({"x": rng.normal(size=1500), "y": rng.random(1500) < rare})
         notices = sv.fit(table, label="y", report="none").notices
         assert [told in line for line in notices if "always predicting" in line] == [True], notices
+    table = pd.DataFrame(rng.normal(size=(400, 150))).rename(columns=str).assign(y=rng.normal(size=400))
+    fitted = sv.fit(table, label="y", task="regression", report="none")
+    assert fitted.evaluation.measures["R2"] <= 0.0
+    assert any("which predicts the mean of all rows" in line for line in fitted.notices)
 
 
 def test_hashed_values_have_their_names_in_coefficients(tmp_path: Path) -> None:

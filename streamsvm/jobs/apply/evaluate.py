@@ -41,6 +41,7 @@ from streamsvm.jobs.apply.measures import (
     ModelEvaluation,
     ProvedCounts,
     ProvedFigures,
+    RegressionEvaluation,
     ThresholdFigures,
     accumulate,
     compared_counts,
@@ -176,7 +177,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
         rows.notices.append(rows.rejects.summary())
     on_progress(accumulator.rows, done=True)
     if not model.threshold:  # another threshold than 0 was chosen for another measure, or for a cost
-        rows.notices += _majority_class_notice(accumulator)
+        rows.notices += _useless_model_notice(accumulator)
     if accumulator.samples is not None:
         _name_worst_rows(accumulator.samples, rows)
     record_evaluation(Path(job.model), model, job.data, accumulator)
@@ -303,8 +304,13 @@ def _name_worst_rows(samples: RowSamples, rows: RowBatches) -> None:
     samples.worst = [one._replace(id=names[one.row]) for one in samples.worst]
 
 
-def _majority_class_notice(accumulator: Accumulator) -> list[str]:
-    """Return a notice if the accuracy is no better than that of always predicting the most frequent class."""
+def _useless_model_notice(accumulator: Accumulator) -> list[str]:
+    """Return a notice if the model is no better than always predicting the most frequent class, or the mean."""
+    figures = accumulator.result() if accumulator.rows else None
+    if isinstance(figures, RegressionEvaluation) and figures.R2 is not None and figures.R2 <= 0.0:
+        return [
+            f"the model is no better than one without columns, which predicts the mean of all rows. {BETTER_COLUMNS}"
+        ]
     if not isinstance(accumulator, ClassAccumulator) or not accumulator.rows:
         return []
     actual, right = accumulator.confusion.sum(axis=1), int(accumulator.confusion.trace())
