@@ -1,5 +1,5 @@
 """Linear solvers on real sets: ``--what passes`` to a certified gap, ``--what peers`` beside other programs, ``--what probes`` of
-embeddings with many classes.
+embeddings with many classes, ``--what path`` of ten values of C on these.
 
 passes: each run is a fit as a user starts it, within --memory, without writing a model, ended at the tolerance, at --passes or
 after --seconds. lambda = 1 / (C n). CPU seconds are those of the whole process, reader included; the first run of each kind
@@ -16,6 +16,9 @@ long run of ours: what is shown is an upper bound.
 probes: rows as embedding models make them (``PROBES``), mnist, or NAME.npz with X and y. Ours ends at its tolerance, and each
 peer when its P is at most ours or above it by no more than our gap, so that its own stopping rule does not count. CPU seconds
 and peaks are medians of ``--repeats`` runs in turn, each in a process of its own. Passes of peers are iterations or epochs.
+
+path: passes and CPU seconds of all values of C in the same passes, in groups of three, one after the other, and each alone, and the
+C that is best on a fifth of the rows held out.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +37,10 @@ import numpy as np
 import scipy.linalg  # noqa: F401  before its BLAS is limited
 from threadpoolctl import threadpool_limits
 
-from streamsvm.jobs.fit.driver import local_loop
+from streamsvm.jobs.fit.driver import fit, local_loop
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
+from streamsvm.jobs.fit.validate import find_best_C
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import ingest
 from streamsvm.rows import CSR
@@ -61,6 +66,7 @@ PROBES: dict[str, tuple[float, dict[str, Any]]] = {
 }
 """C and the settings of ``synth embeddings``, of 100 classes; the spectrum is the generator's own, j^-0.7, off center."""
 MNIST_C, OTHER_C = 0.01, 10.0
+C_PATH = tuple(float(C) for C in np.logspace(-2, 2, 10))
 PEERS = {
     "softmax": ("LogisticRegression", "torch LBFGS"),
     "squared_hinge": ("LinearSVC, all classes",),
@@ -304,12 +310,55 @@ def probes(options: Any) -> list[Row]:
     return rows
 
 
+def path(options: Any) -> list[Row]:
+    """Fit the values of C together, in groups, and alone, on every set."""
+    rows: list[Row] = []
+    for name in options.sets.split(","):
+        with scratch() as directory, threadpool_limits(1):
+            task = probe_task(name, options.rows, directory)
+            for loss in options.losses.split(","):
+                rows += fit_path(task | {"loss": loss}, options, directory)
+    return rows
+
+
+def fit_path(task: dict[str, Any], options: Any, directory: Path) -> list[Row]:
+    kind = {"loss": "logistic", "multi_class": "softmax"} if task["loss"] == "softmax" else {"loss": task["loss"]}
+    settings = kind | {"solver": "lbfgs", "tolerance": options.tolerance, "memory": options.memory << 20, "threads": 1}
+    job = FitJob(task["store"], str(directory / "m"), C=C_PATH, validation=0.2, overwrite=True, **settings)
+
+    def run(how: str, job: FitJob) -> tuple[Row, Any]:
+        cpu = time.process_time()
+        found = fit(job)
+        row = {"set": task["set"], "loss": task["loss"], "how": how, "passes": found.passes, "gap": found.gap}
+        return row | {"CPU s": time.process_time() - cpu, "C": find_best_C(found.plan, found.training)}, found
+
+    each = 1 if task["loss"] == "softmax" else task["classes"]
+    rows = [run("together", job)[0]]
+    rows += [run(f"groups of {count} C", replace(job, options={"problems": count * each}))[0] for count in (3, 1)]
+    alone = [run(f"C = {C:.3g} alone", replace(job, C=C)) for C in C_PATH]
+    score = {C: found.training.validation_state[repr(C)]["score"] for C, (_, found) in zip(C_PATH, alone, strict=True)}
+    ones = [row for row, _ in alone]
+    head = {"set": task["set"], "loss": task["loss"], "C": min(C_PATH, key=lambda C: score[C])}
+    rows.append({**head, "how": "each alone: the slowest", "passes": max(row["passes"] for row in ones)})
+    rows.append(
+        {
+            **head,
+            "how": "each alone: all",
+            "passes": sum(row["passes"] for row in ones),
+            "CPU s": sum(row["CPU s"] for row in ones),
+        }
+    )
+    for row in rows:
+        print(row, flush=True)
+    return rows
+
+
 def main() -> None:
     options = arguments(
         __doc__, what="peers", sets="covtype,flights0,susy,imdb,a9a", losses="hinge,squared_hinge", solvers="auto", lams="1e-4,1e-6",
         tolerance=1e-3, passes=40, seconds=20.0, limit=30.0, rows=5_000_000, memory=256, repeats=3,
     )  # fmt: skip
-    run = {"passes": passes, "peers": peers, "probes": probes}[options.what]
+    run = {"passes": passes, "peers": peers, "probes": probes, "path": path}[options.what]
     show(f"linear solvers: {options.what}", run(options), options)
 
 

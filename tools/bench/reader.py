@@ -181,7 +181,7 @@ def types(options: Any) -> None:
 
 def main() -> None:
     options = arguments(
-        __doc__, what="blocks", rows=4_000_000, repeats=7, chunk_mib=4, passes=4, format="zarr", memory=220, rate=10.0
+        __doc__, what="blocks", rows=4_000_000, repeats=7, chunk_mib=4, passes=4, format="zarr", memory=250, rate=10.0
     )
     if options.what == "types":
         types(options)
