@@ -221,6 +221,9 @@ TASKS = {
     "classes, free bias": Task(
         of_free_bias, peers.draw_two_classes, settings(plain, {"free_bias": True}), peers.free_classes
     ),
+    "rare class, free bias": Task(
+        of_free_bias, peers.draw_rare_class, settings(plain, {"free_bias": True}), peers.free_classes
+    ),
     "l1 ball": Task(of_ball, peers.draw_ball, in_ball, lambda given, _: peers.ball(given)),
 }  # fmt: skip
 FORMS: dict[type, str] = {

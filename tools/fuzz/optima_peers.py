@@ -77,6 +77,19 @@ def draw_two_classes(seed: int) -> Drawn:
     return Drawn(X, y, s, 10.0 ** float(rng.uniform(-3, 1)))
 
 
+def draw_rare_class(seed: int) -> Drawn:
+    """Two classes of which one may be rare, and rows without features, which may all be of the other; C from 1e-3 to 1e3."""
+    rng = np.random.default_rng(seed)
+    X = draw_table(rng)
+    X[rng.random(len(X)) < rng.choice([0.0, 0.5, 0.9])] = 0.0
+    y = np.where(rng.random(len(X)) < rng.choice([0.5, 0.1, 0.02]), -1.0, 1.0)
+    if rng.random() < 0.4:
+        y[~X.any(axis=1)] = 1.0
+    s = draw_weights(rng, len(X)) if rng.random() < 0.5 else np.ones(len(X), np.float32)
+    X[0], y[:2], s[:2] = 1.0, (-1.0, 1.0), 1.0
+    return Drawn(X, y, s, 10.0 ** float(rng.uniform(-3, 3)))
+
+
 def draw_some_classes(seed: int) -> Drawn:
     """Codes of three or four classes; each has a row of weight above 0."""
     rng = np.random.default_rng(seed)
