@@ -338,6 +338,10 @@ def _open_output(output: WorkingFolder, *, keep: bool) -> Iterator[None]:
 # -- locks -------------------------------------------------------------------------------------------------------------
 
 
+_held: set[str] = set()
+"""The tokens of the locks that this process holds."""
+
+
 class RemoteLock:
     """The lock of an output at a URL, which a thread renews."""
 
@@ -348,6 +352,7 @@ class RemoteLock:
         self._renewed = time.monotonic()
         self._taken_by = ""
         self._facts = self._acquire()
+        _held.add(self._token)
         self._thread = threading.Thread(target=self._renew, daemon=True)
         self._thread.start()
 
@@ -365,6 +370,7 @@ class RemoteLock:
         """Remove the lock, unless another writer has taken it."""
         self._ended.set()
         self._thread.join()
+        _held.discard(self._token)
         if not self._taken_by:
             with suppress(StreamSVMError):
                 objects.remove_objects([self._url])
@@ -415,6 +421,8 @@ class RemoteLock:
 def _is_stale(holder: JsonObject) -> bool:
     """Return whether the writer in a lock has ended, as far as can be told."""
     alive = is_process_alive(holder)
+    if alive and holder.get("pid") == os.getpid():
+        return holder.get("token") not in _held  # it could not be removed when its job had ended
     if alive is not None:
         return not alive
     renewed = holder.get("renewed")

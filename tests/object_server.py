@@ -48,6 +48,8 @@ class ObjectServer(ThreadingHTTPServer):
         self.hang_seconds = 3.0
         self.denied = False
         """Whether every request is refused with 403."""
+        self.gone = False
+        """Whether every connection is reset."""
         self.requests: Counter[str] = Counter()
         """The number of requests by verb, of faults by name, and of bytes of bodies as 'bytes'."""
         self.parts: dict[str, dict[int, bytes]] = {}
@@ -156,7 +158,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Return the fault of a request that writes: '' or 'lost', whose answer is not sent; None if the request was refused."""
         if self.server.denied:
             return self._send(403, b"<Error><Code>AccessDenied</Code></Error>")
-        fault = self.server.draw_fault()
+        fault = "reset" if self.server.gone else self.server.draw_fault()
         if fault == "busy":
             return self._send(503, BUSY)
         if fault in ("reset", "hang"):
@@ -174,6 +176,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _answer(self) -> None:  # noqa: PLR0911 (an answer a line)
         query = parse_qs(urlsplit(self.path).query)
         key = self._count(self.command)
+        if self.server.gone:
+            return self._drop()
         if self.server.denied:
             return self._send(403, b"<Error><Code>AccessDenied</Code></Error>")
         fault = self.server.draw_fault() if self.command == "GET" else ""

@@ -14,7 +14,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from itertools import accumulate
@@ -30,6 +30,7 @@ from streamsvm.engine.group_tasks import PartialResult, Work, visit_group, visit
 from streamsvm.engine.partition import Group
 from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.shared_files import Place
+from streamsvm.errors import SecurityError, StorageError, StreamSVMError
 from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.types import AnySolver, Layout, Problem, Report, Status, Stop
 
@@ -131,7 +132,8 @@ class FitLoop(ABC):
         with self.open_for_passes(), listen_for_end() as end_requested:
             while True:
                 self._pass_start, self._in_memory_seconds = _working_seconds(), 0.0
-                self._next_pass(stop, checkpointer)
+                with self._save_on_read_failure(checkpointer):
+                    self._next_pass(stop, checkpointer)
                 self._make_in_memory_steps(checkpointer)
                 if self.evaluator is not None:
                     with self.saving_on_cluster_failure(checkpointer):
@@ -212,6 +214,18 @@ class FitLoop(ABC):
     def _problems_with_steps(self) -> list[ActiveProblem]:
         """Return the problems whose solver has in-memory steps to make before the next pass."""
         return [problem for problem in self.training.active() if self._solver.has_pending_steps(problem.state)]
+
+    @contextmanager
+    def _save_on_read_failure(self, checkpointer: Checkpointer) -> Iterator[None]:
+        """Save a checkpoint if the store cannot be read any more, such as one in an object store that is gone, or refuses access."""
+        try:
+            yield
+        except (StorageError, SecurityError) as error:
+            if not isinstance(checkpointer, NoCheckpoint):
+                with suppress(StreamSVMError):  # the disk may be what failed
+                    checkpointer.save(self.training)
+                    error.hint = f"{error.hint}; with --resume the fit goes on from the checkpoint that was saved"
+            raise
 
     def _next_pass(self, stop: Stop, checkpointer: Checkpointer) -> None:
         """Make the next pass, unless the work after the last pass was interrupted and must be done first."""

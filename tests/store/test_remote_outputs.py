@@ -235,17 +235,35 @@ def test_remote_model_that_another_writer_has_made_meanwhile_is_not_replaced(sto
     assert stores.objects["/bucket/models/m.ssvm"] == b"of another writer"
 
 
-def test_remote_access_that_is_refused_in_the_middle_of_a_fit_names_the_object(stores: ObjectServer) -> None:
-    """As when credentials expire; nothing of a secret is told."""
+@pytest.mark.filterwarnings("ignore:not certified")
+@pytest.mark.parametrize("model", ["m.ssvm", MODEL])
+def test_remote_service_that_is_gone_in_the_middle_of_a_fit_leaves_a_checkpoint(
+    model: str, folder: Path, stores: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the credentials are refused, as when they expire; of a model at a URL that is gone, too, the last one that was written."""
+    monkeypatch.chdir(tmp_path)
+    settings: dict[str, Any] = {
+        "solver": "dcd",
+        "loss": "hinge",
+        "tolerance": 1e-12,
+        "max_passes": 6,
+        "checkpoint_every": 0.001,
+    }
+    sv.fit(folder / "rows.zarr", tmp_path / "local.ssvm", **settings)
+    for attribute, error in {"gone": sv.StorageError, "denied": sv.SecurityError}.items():
 
-    def refuse(event: dict[str, Any]) -> None:
-        if event["event"] == "pass":
-            stores.denied = True
+        def break_off(event: dict[str, Any], attribute: str = attribute) -> None:
+            if event["event"] == "pass":
+                setattr(stores, attribute, True)
 
-    with pytest.raises(sv.SecurityError, match="the service refused the credentials") as refused:
-        sv.fit(STORE, MODEL, tolerance=1e-9, on_event=refuse)
-    assert SECRET not in str(refused.value)
-    assert "/bucket/models/m.ssvm" not in stores.objects
+        with pytest.raises(error) as refused:
+            sv.fit(STORE, model, **settings, on_event=break_off, resume=attribute == "denied")
+        assert SECRET not in f"{refused.value}{refused.value.__cause__}"
+        assert model == MODEL or "resume=True the fit goes on" in refused.value.hint
+        stores.gone = stores.denied = False
+    sv.fit(STORE, model, **settings, resume=True)
+    written = stores.objects["/bucket/models/m.ssvm"] if model == MODEL else (tmp_path / model).read_bytes()
+    assert written == (tmp_path / "local.ssvm").read_bytes()
 
 
 def test_remote_file_is_sent_in_parts_where_it_is_large(
