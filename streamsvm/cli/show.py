@@ -219,6 +219,8 @@ def describe_store(facts: JsonObject) -> Iterator[str]:
     if facts["index_base"] is not None:
         yield f"base     column indices in the sources start at {facts['index_base']}"
     yield from _describe_offsets(facts)
+    if "table" in facts:
+        yield f"table    {_describe_table(facts['table'])}"
     for source in facts["sources"]:
         yield f"source   {source['name']}, {source['rows']} rows, {size_text(source['size'])}"
     if facts["synth"]:
@@ -227,6 +229,10 @@ def describe_store(facts: JsonObject) -> Iterator[str]:
     if "statistics" in facts:
         yield ""
         yield from _describe_statistics(facts["statistics"])
+
+
+def _describe_table(table: JsonObject) -> str:
+    return f"{table['kind']} table {table['id']}, version {table['version']}"
 
 
 def _describe_offsets(facts: JsonObject, limit: int = 10) -> Iterator[str]:
@@ -281,6 +287,8 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
     yield "settings " + ", ".join(f"{key}={value}" for key, value in settings.items())
     if facts["store"]:
         yield f"store    {facts['store']['rows']} rows, digest {facts['store']['digest'][:16]}"
+        if "table" in facts["store"]:
+            yield f"table    {_describe_table(facts['store']['table'])}"
 
 
 def describe_machine(facts: JsonObject) -> Iterator[str]:

@@ -7,11 +7,11 @@ evaluate the model. Arrays and svmlight files, which are written by programs, ke
 because a missing number in them is probably a mistake.
 
 **The cache is never silently out of date.** Before the first byte is read, it records its settings, the version of the
-program, and the path, size and time of each file. A file with the same path, size and time counts as unchanged, unless
+program, and the path, size and time of each file, the ETag of an object, or the version of a table. A file with the same path, size and time counts as unchanged, unless
 it was written within CLOCK_NANOSECONDS before the cache, or is a folder of arrays. In these cases, and if only path or
 time differ, the sha256 of its content decides. If anything else differs, the cache is made again.
 
-**Its name** is FILE.zarr, or FILE.2.zarr, FILE.3.zarr and so on if the names before belong to a cache of other options
+**Its name** is FILE.zarr beside the output, or in the working directory if that is at a URL, or FILE.2.zarr, FILE.3.zarr and so on if the names before belong to a cache of other options
 or other files, or to a store that is not a cache. Therefore runs with different options do not replace each other's
 rows, and a store of the user is never replaced.
 """
@@ -35,7 +35,7 @@ from streamsvm.engine.executor import Executor
 from streamsvm.engine.signals import describe_leftovers
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, UsageError, quote
-from streamsvm.input_files import is_folder, is_there
+from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs import JobResult
 from streamsvm.jobs.apply.rows import is_store
 from streamsvm.jobs.ingest.options import ERROR, HELD_OUT, SKIP, CacheIngestJob, IngestJob
@@ -51,9 +51,11 @@ from streamsvm.store.sources.options import TABLES
 from streamsvm.store.sources.partitions import values_above
 from streamsvm.store.sources.preprocessing import FILLED
 from streamsvm.store.sources.rejects import SKIPPED
+from streamsvm.store.sources.remote_files import file_facts
 from streamsvm.store.sources.source import UNLABELED
 from streamsvm.tasks import REGRESSION
 from streamsvm.types import Report, silent
+from streamsvm.working_copies import find_working_folder
 
 if TYPE_CHECKING:
     from streamsvm.jobs.fit.options import FitFilesJob
@@ -177,7 +179,9 @@ def _plan_first(job: FilesJob) -> tuple[IngestJob, bool]:
     piped = STANDARD_INPUT in map(str, sources)
     form = "csv" if piped and job.format == "auto" else form_of(sources, job.format)
     name = f"{'standard-input' if piped else sources[0].name}.zarr"
-    first = Path(job.output or name).with_name(name) if job.cache is None else Path(job.cache)
+    output = Path(job.output or name)
+    beside = Path(name) if find_working_folder(output) is not None else output.with_name(name)
+    first = beside if job.cache is None else Path(job.cache)
     asked = job.ingest_job(sources, output_path(first), table=form in TABLES).with_schema()
     return asked, form in TABLES
 
@@ -229,16 +233,23 @@ def missing_output(step: str, job: FilesJob, what: str) -> UsageError:
 
 
 def describe_contents(job: IngestJob) -> JsonObject:
-    """Return the description of a cache as plain JSON: settings, version, and path, size and time of the files, or the version of the
-    table.
+    """Return the description of a cache as plain JSON: settings, version, and path, size and time (or ETag) of the files, or the version of
+    the table.
     """
     settings = {name: value for name, value in settings_of(job).items() if name != "sources"}
-    files = [
-        [str(path.resolve()), status.st_size, status.st_mtime_ns] for path in _files(job) for status in [path.stat()]
-    ]
+    files = [_describe_file(path) for path in _files(job)]
     contents = {"settings": settings, "version": __version__, "at": time.time_ns(), "files": files}
     table = table_of(job.sources)
     return contents if table is None else contents | {"table": table.facts()}
+
+
+def _describe_file(path: Path) -> list[str | int | None]:
+    """Return path, size and time of a file; of an object URL, size and ETag."""
+    if (url := find_url(path)) is not None:
+        facts = file_facts(url)
+        return [url, facts.size, facts.etag]
+    status = path.stat()
+    return [str(path.resolve()), status.st_size, status.st_mtime_ns]
 
 
 def read_cache(job: IngestJob, *, table: bool) -> CachedRows | None:
@@ -277,10 +288,15 @@ def _are_same_files(then: JsonObject, now: JsonObject, recorded: Sequence[JsonOb
     if [size for _, size, _ in then["files"]] != [size for _, size, _ in now["files"]]:
         return False
     times_tell = all(
-        changed < then["at"] - CLOCK_NANOSECONDS and not is_folder(Path(path)) for path, _, changed in then["files"]
+        changed is not None
+        if find_url(path)
+        else changed < then["at"] - CLOCK_NANOSECONDS and not is_folder(Path(path))
+        for path, _, changed in then["files"]
     )
     if times_tell and then["files"] == now["files"]:
         return True
+    if any(find_url(path) for path, _, _ in now["files"]):  # its content is not read again to compare it
+        return False
     digests = [source["sha256"] for source in recorded]
     values_then, values_now = ([values_above(Path(path)) for path, _, _ in files["files"]] for files in (then, now))
     return (

@@ -81,6 +81,8 @@ def store_facts(path: Path | str, *, columns: bool = False) -> JsonObject:
         "digest": store.digest,
         "versions": store.versions,
     }
+    if "table" in facts:
+        description["table"] = facts["table"]
     return description | {"statistics": _statistics(store)} if columns else description
 
 

@@ -218,7 +218,7 @@ def test_delta_table_in_an_object_store(tmp_path: Path, monkeypatch: pytest.Monk
         sv.ingest("s3://bucket/lake/t", "r.zarr", label="y")
         with pytest.raises(sv.DataError, match="lies in a Delta table"):
             sv.ingest("s3://bucket/lake/t/p1.parquet", "n.zarr", label="y")
-        sv.fit("l.zarr", "m.ssvm")
+        sv.fit("s3://bucket/lake/t", "m.ssvm", label="y")
         assert sv.evaluate("m.ssvm", "s3://bucket/lake/t").facts() | {"seconds": 0} == sv.evaluate(
             "m.ssvm", "t"
         ).facts() | {"seconds": 0}
@@ -234,6 +234,8 @@ def test_delta_table_in_commands_and_job_files() -> None:
     result = run("fit", "t", "m.ssvm", "--label", "y", "--report", "none")
     assert result.exit_code == 0, result.output
     assert sv.open_store("t.zarr").facts["table"]["version"] == "2"
+    for path in ("t.zarr", "m.ssvm"):
+        assert f"Delta table {DeltaTable('t').metadata().id}, version 2" in run("info", path).output
     assert sv.evaluate("m.ssvm", "t").facts()["rows"] == 32
     assert sv.evaluate("m.ssvm", "t", table_version="0").facts()["rows"] == 20
     before = sv.open_store("t.zarr").digest

@@ -134,6 +134,27 @@ def test_remote_source_in_partitions_has_their_columns(folder: Path, server: Obj
         assert (store.digest, store.facts["names"]) == (local.digest, ["a", "b", "year"])
 
 
+def test_remote_source_is_fitted_in_one_step(
+    folder: Path, server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its store is kept beside the model, or here if that is in the bucket, and made again when the object has changed."""
+    monkeypatch.chdir(tmp_path)
+    url = "s3://bucket/rows/parquet/0.parquet"
+    sv.fit(folder / "parquet/0.parquet", tmp_path / "l.ssvm", label="y", cache=tmp_path / "l.zarr")
+    sv.fit(url, tmp_path / "r.ssvm", label="y")
+    assert (tmp_path / "r.ssvm").read_bytes() == (tmp_path / "l.ssvm").read_bytes()
+    manifest = Path("0.parquet.zarr/manifest.json")
+    made = manifest.stat().st_mtime_ns
+    sv.fit(url, tmp_path / "r.ssvm", label="y", C=2.0, overwrite=True)
+    assert manifest.stat().st_mtime_ns == made
+    server.objects["/bucket/rows/parquet/0.parquet"] = server.objects["/bucket/rows/parquet/1.parquet"]
+    sv.fit(url, "s3://bucket/r.ssvm", label="y")
+    assert "/bucket/r.ssvm" in server.objects
+    assert manifest.stat().st_mtime_ns > made
+    with pytest.raises(sv.MissingError, match=r"there is no store at s3://bucket/nothing"):
+        sv.fit("s3://bucket/nothing", tmp_path / "n.ssvm", label="y")
+
+
 def test_remote_source_is_predicted(folder: Path, server: ObjectServer, tmp_path: Path) -> None:
     """As the local files are; what is neither a store nor files is refused."""
     model = sv.fit(folder / "csv", tmp_path / "m.ssvm", label="y", cache=tmp_path / "c.zarr").model

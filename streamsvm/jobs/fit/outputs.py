@@ -225,8 +225,11 @@ def _kernel_name(kernel: Kernel) -> str:
 
 
 def _provenance(job: FitJob, store: Store, plan: Plan, training: Training) -> JsonObject:
+    origin: JsonObject = {"digest": store.digest, "rows": store.layout.rows}
+    if "table" in store.facts:  # without its location, so that the same fit with other paths writes the same file
+        origin["table"] = {name: value for name, value in store.facts["table"].items() if name != "location"}
     return {
-        "store": {"digest": store.digest, "rows": store.layout.rows},
+        "store": origin,
         "settings": describe_settings(job),
         "status": training.status.value,
         "certificates": describe_certificates(training),

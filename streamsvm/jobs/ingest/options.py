@@ -146,7 +146,7 @@ class FilesOptions(RowsOptions):
             "Files: path of the store made from them, which later runs on the same files reuse.",
             "output",
             metavar="PATH",
-            default="FILE.zarr beside the output, FILE.2.zarr for other options",
+            default="FILE.zarr beside the output, or in the working directory if that is at a URL; FILE.2.zarr for other options",
         ),
     ] = None
     test_fraction: Annotated[
@@ -255,12 +255,13 @@ def are_files(name: str, more: Sequence[str]) -> bool:
     from streamsvm.store.foreign import foreign_format
     from streamsvm.store.sources.byte_stream import STANDARD_INPUT
     from streamsvm.store.sources.files import WILDCARDS
+    from streamsvm.store.sources.remote_files import is_there_at
 
     path = Path(name)
     if more or name == STANDARD_INPUT:
         return True
-    if find_url(name) is not None:
-        return False
+    if (url := find_url(name)) is not None:
+        return path.suffix != ".zarr" and not is_store(path) and is_there_at(url)
     if not is_there(path):
         return bool(WILDCARDS & set(name))
     return not is_store(path) and foreign_format(path) is None

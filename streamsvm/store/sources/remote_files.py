@@ -82,6 +82,13 @@ def _matches(key: str, pattern: str) -> bool:
     return match(names, parts)
 
 
+def is_there_at(url: str) -> bool:
+    """Return whether a URL is that of an object, of a folder with objects, or a pattern."""
+    if any(sign in url for sign in "*?[") or is_object(url):
+        return True
+    return url.partition(":")[0] not in WEB and bool(list_objects(url))
+
+
 def file_facts(url: str) -> ObjectFacts:
     """Return the size and ETag of an object, as they were when it was listed."""
     if url not in _facts:
