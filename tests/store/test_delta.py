@@ -206,6 +206,8 @@ def test_delta_table_finds_columns_by_their_ids() -> None:
     renamed_added_and_dropped("id", by_id=True, folder="ids")()
     check_rows("ids", read_by_library())
     pq.write_table(mapped(0, [1, 2, 3]), "ids/p0.parquet")
+    with pytest.raises(sv.DataError, match=r"name its folder in its place: .*; table_version='1'"):
+        sv.ingest(DeltaTable("ids"), "n.zarr", label="y")
     with pytest.raises(sv.DataError, match="has no ids of its columns"):
         sv.ingest("ids", "n.zarr", label="y")
 

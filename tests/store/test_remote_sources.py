@@ -103,6 +103,7 @@ def test_remote_source_that_is_a_table_is_refused(server: ObjectServer, tmp_path
         "delta/a.parquet": "in a Delta table",
         "delta/*.parquet": "in a Delta table",
         "ice": "is an Iceberg table whose metadata cannot be read",
+        "*/*.parquet": "in a Delta table",
         "ice/data": "in an Iceberg table",
         "done": "is a store already",
         "x.h5": "is an HDF5 file",

@@ -451,7 +451,14 @@ def _dask_reader(X: Any) -> pa.RecordBatchReader:
 def _open_lake_table(X: Any) -> Any:
     """Return a Delta, Iceberg, Lance or Hugging Face table as an Arrow data set or a reader of record batches."""
     if hasattr(X, "to_pyarrow_dataset"):  # Delta Lake
-        return X.to_pyarrow_dataset()
+        from deltalake.exceptions import DeltaProtocolError
+
+        try:
+            return X.to_pyarrow_dataset()
+        except DeltaProtocolError as error:
+            hint = f"name its folder in its place: {X.table_uri}; table_version={str(X.version())!r} is this version"
+            message = f"deltalake does not read this table as Arrow: {quote(str(error), 160)}"
+            raise DataError(message, code="E-FORMAT", hint=hint) from error
     if hasattr(X, "scan") or hasattr(X, "to_arrow_batch_reader"):  # Iceberg: a table, or a scan of one
         return (X.scan() if hasattr(X, "scan") else X).to_arrow_batch_reader()
     if hasattr(X, "to_batches"):  # Lance

@@ -115,7 +115,7 @@ def expand(paths: Sequence[Path | str], table_version: str | None = None) -> Inp
     """
     if isinstance(paths, InputFiles):
         return paths
-    files, partitions = list[Path](), dict[str, None]()
+    files, partitions, checked = list[Path](), dict[str, None](), list[Path]()
     for path in map(Path, paths):
         if (kind := _kind_of_table(path)) is not None:
             if len(paths) > 1:
@@ -127,7 +127,10 @@ def expand(paths: Sequence[Path | str], table_version: str | None = None) -> Inp
         root, found = _find_files(path)
         files += found
         partitions |= columns_below(root, found)
-    refuse_files_of_tables(file for file in files if str(file) != STANDARD_INPUT)
+        checked += (
+            found if find_url(path) is None else found[:1]
+        )  # the others were listed, which shows tables among them
+    refuse_files_of_tables(file for file in checked if str(file) != STANDARD_INPUT)
     return InputFiles(files, partitions)
 
 

@@ -16,7 +16,7 @@ from streamsvm.errors import DataError, MissingError, quote
 from streamsvm.input_files import find_url
 from streamsvm.store.sources.cell_parsing import Arrow, is_text, storage_type
 from streamsvm.store.sources.files import InputFiles
-from streamsvm.store.sources.lakes import LakeTable, TableFile
+from streamsvm.store.sources.lakes import LakeTable, TableFile, unreadable
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.parquet import ParquetSource
 from streamsvm.store.sources.partitions import repeat_value
@@ -37,6 +37,8 @@ class LakeSource(ParquetSource):
         self._names: dict[Path, dict[str, str]] = {}
         if not self._files:
             raise DataError(f"{self._table.location} holds no rows", code="E-EMPTY", hint="check its version")
+        if len(self._files) < len(self._table.files):
+            raise unreadable(self._table.kind, self._table.location, "with a file that it names twice")
         super().__init__(tuple(self._files), options)
 
     def _types(self, path: Path) -> dict[str, pa.DataType]:

@@ -155,6 +155,22 @@ def refuse_files_of_tables(paths: Iterable[Path]) -> None:
             raise _refusal(kind, place, find_url(path) or str(path))
 
 
+def refuse_tables_in_listing(listed: Iterable[str], found: Iterable[str]) -> None:
+    """Raise DataError E-FORMAT if one of the objects ``found`` lies in a table of which the log is among those that were ``listed``."""
+    tables: dict[str, str] = {}
+    for url in listed:
+        parts = url.split("/")
+        kind = next((kind for kind, log in LOGS.items() if log in parts), None)
+        if kind is not None:
+            tables["/".join(parts[: parts.index(LOGS[kind])])] = kind
+        elif is_iceberg_metadata(url):
+            tables["/".join(parts[:-2])] = ICEBERG
+    for url in found if tables else ():
+        for folder in _with_folders_above(url.rpartition("/")[0]):
+            if folder in tables:
+                raise _refusal(tables[folder], folder, url)
+
+
 def _folder_of(path: Path) -> str:
     url = find_url(path)
     if url is not None:

@@ -15,6 +15,7 @@ from streamsvm.errors import MissingError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, open_regular, split_url
 from streamsvm.objects import ObjectFacts, find_object, is_object, list_objects, object_facts, read_range
 from streamsvm.store.foreign import MANIFEST
+from streamsvm.store.sources.lakes import refuse_tables_in_listing
 from streamsvm.store.sources.partitions import is_partition
 
 TEXT_BLOCK = 4 << 20
@@ -29,7 +30,7 @@ def list_url(url: str) -> list[str]:
     """Return the URLs of the objects that a URL names: itself, the objects below it, or those that match its pattern.
 
     Below a URL with partitions (``year=2024``) lie all objects of a table, else only those that are in no further folder. Raises
-    MissingError; UsageError for a store.
+    MissingError; UsageError for a store; DataError for files of data lakes below it.
     """
     root, key = split_url(url)
     pattern = any(sign in key for sign in "*?[")
@@ -58,6 +59,7 @@ def list_url(url: str) -> list[str]:
         raise MissingError(
             f"nothing is called {quote(url)}", hint="check the pattern, and the bucket with the program of the service"
         )
+    refuse_tables_in_listing((one.url for one in listed), (one.url for one in found))
     _facts.update({one.url: ObjectFacts(one.size, one.etag) for one in found})
     return [one.url for one in found]
 
