@@ -114,7 +114,7 @@ def _summarize(runs: Sequence[RunRecord], names: Sequence[str]) -> Markup:
         ]
     elif any(run.evaluated for run in runs):
         best = [
-            "They were not all evaluated on the same rows, for the same positive class: none is marked as the best. "
+            "They were not all evaluated on the same rows and for the same positive class: none is marked as the best. "
         ]
     kind = "verdict" if certified + chosen == len(runs) else "verdict mild" if certified + chosen else "verdict open"
     return element("p", *best, count, class_=kind)
@@ -261,7 +261,7 @@ def _compare_columns(runs: Sequence[RunRecord], names: Sequence[str]) -> PagePar
                 ),
             ]
         )
-    lead = "The share of each column of the table in the effects on f(x): the darker, the larger."
+    lead = "The share of each column of the table in the effects on f(x): the stronger the shade, the larger."
     if len(column_names) > MAX_COLUMNS:
         lead += f" The first {MAX_COLUMNS} of {len(column_names)} columns."
     return PagePart(

@@ -256,8 +256,8 @@ footer{margin-top:48px;padding-bottom:40px;font-size:.85rem}
     f":root{{color-scheme:light;{LIGHT}}}"
     """
 body{font-size:10.5pt}main,header,footer{max-width:none;padding:0}
-nav,.skip{display:none}details::details-content{content-visibility:visible;display:block}summary{color:var(--ink);font-weight:600}figure,.row,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,.lead,figcaption,caption,summary,thead,thead tr{break-after:avoid}tbody tr:first-child{break-before:avoid}.tiles{grid-template-columns:repeat(auto-fit,minmax(120px,1fr))}.row table{font-size:.8rem}.row td:first-child{min-width:5.5em}
-.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}th,td{white-space:normal;padding:3px 6px}.worst td:nth-child(5){min-width:0}.many td,.many th{padding:1px 2px;font-size:6.5pt}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
+nav,.skip{display:none}details::details-content{content-visibility:visible;display:block}summary{color:var(--ink);font-weight:600}figure,.row,.lead,.many,.tiles div,.warn,.verdict,tr{break-inside:avoid}h2,h3,.lead,figcaption,caption,summary,thead,thead tr{break-after:avoid}tbody tr:first-child{break-before:avoid}.tiles{grid-template-columns:repeat(auto-fit,minmax(120px,1fr))}.row table{font-size:.8rem}.row td:first-child{min-width:5.5em}
+.row{grid-template-columns:1fr 1fr}.scroll{overflow:visible}th,td{white-space:normal;padding:3px 6px}.worst td:nth-child(5){min-width:0}.many td,.many th{padding:1px 2px;font-size:6.5pt}.many thead th:not(:first-child){writing-mode:vertical-rl;text-align:left;vertical-align:bottom;padding:2px 1px}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 }
 """ + _series_colors() + _heat_colors()
 ).replace("\n", "")

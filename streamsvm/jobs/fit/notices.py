@@ -126,7 +126,7 @@ def _explain_end(job: FitJob, training: Training, worst: Certificate) -> tuple[s
     limits = {
         Status.TIME: (_explain_time_limit(job, training), "a larger --time-limit, or --resume"),
         Status.ASKED: ("the callback asked for the end of the fit", "a fit without the callback"),
-        Status.PASSES: (f"all {job.max_passes} passes were made", f"a larger --max-passes, or {_suggest_solver(job)}"),
+        Status.PASSES: (_explain_pass_limit(job), f"a larger --max-passes, or {_suggest_solver(job)}"),
         Status.SUPPORT: (f"--max-support limits the model to {job.max_support} rows", "a larger --max-support"),
     }
     if status in limits:
@@ -140,6 +140,10 @@ def _explain_end(job: FitJob, training: Training, worst: Certificate) -> tuple[s
         why = "no hyperplane separates so many rows from the origin, which lies among them"
         return why, "a larger --nu, --kernel rbf, or columns shifted so that 0 lies outside of the rows"
     return _explain_stall(job)
+
+
+def _explain_pass_limit(job: FitJob) -> str:
+    return "--max-passes allows one pass" if job.max_passes == 1 else f"all {job.max_passes} passes were made"
 
 
 def _explain_time_limit(job: FitJob, training: Training) -> str:
