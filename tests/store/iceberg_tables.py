@@ -66,10 +66,12 @@ def new_catalog(folder: Path, warehouse: str | None = None) -> SqlCatalog:
     return catalog
 
 
-def delete_positions(table: Table, places: dict[str, list[int]], *, vectors: bool = False, content: Any = None) -> str:
+def delete_positions(
+    table: Table, places: dict[str, list[int]], *, vectors: bool = False, content: Any = None, metadata: int = 99
+) -> str:
     """Write a snapshot without some rows, given by the names of their files, as new metadata; return its path.
 
-    ``content``: delete by equality with the values of a column instead, as (id of the field, table).
+    ``content``: delete by equality with values instead, as (ids of the fields, table).
     """
     folder, snapshot = table.location(), table.current_snapshot()
     assert snapshot is not None
@@ -90,7 +92,7 @@ def delete_positions(table: Table, places: dict[str, list[int]], *, vectors: boo
         partition=Record(),
         record_count=sum(map(len, places.values())) if content is None else content[1].num_rows,
         file_size_in_bytes=Path(on_disk(name)).stat().st_size,
-        equality_ids=None if content is None else [content[0]],
+        equality_ids=None if content is None else content[0],
     )
     file.spec_id = 0
     manifest = table.io.new_output(f"{folder}/metadata/deletes-{uuid.uuid4()}.avro")
@@ -102,10 +104,10 @@ def delete_positions(table: Table, places: dict[str, list[int]], *, vectors: boo
         2, table.io.new_output(listed), number, snapshot.snapshot_id, sequence, "deflate"
     ) as manifests:
         manifests.add_manifests([*snapshot.manifests(table.io), writer.to_manifest_file()])
-    return _write_metadata(table, folder, number, sequence, listed)
+    return _write_metadata(table, f"{metadata:05d}", number, sequence, listed)
 
 
-def _write_metadata(table: Table, folder: str, number: int, sequence: int, listed: str) -> str:
+def _write_metadata(table: Table, name: str, number: int, sequence: int, listed: str) -> str:
     facts = json.loads(table.metadata.model_dump_json())
     last = facts["snapshots"][-1]
     moment = facts["last-updated-ms"] + 1
@@ -115,7 +117,7 @@ def _write_metadata(table: Table, folder: str, number: int, sequence: int, liste
     facts |= {"current-snapshot-id": number, "last-sequence-number": sequence, "last-updated-ms": moment}
     facts["refs"]["main"]["snapshot-id"] = number
     facts["snapshot-log"].append({"snapshot-id": number, "timestamp-ms": moment})
-    place = f"{folder}/metadata/00099-{uuid.uuid4()}.metadata.json"
+    place = f"{table.location()}/metadata/{name}-{uuid.uuid4()}.metadata.json"
     Path(on_disk(place)).write_text(json.dumps(facts))
     return place
 

@@ -185,19 +185,18 @@ def read_by_library(version: int | None = None) -> pa.Table:
 
 @pytest.mark.parametrize("write", FEATURES.values(), ids=FEATURES)
 def test_delta_table_has_the_rows_that_its_library_reads(write: Callable[[], None]) -> None:
-    """Of every version."""
+    """Of the first version and the current one."""
     write()
     last = DeltaTable("t").version()
-    for version in range(last + 1):
-        check_rows("t", read_by_library(version), table_version=str(version))
-        recorded = sv.open_store("s.zarr").facts["table"]
-        assert recorded == {
+    for version in {0, last}:
+        check_rows("t", read_by_library(version), table_version=None if version == last else str(version))
+        table = sv.open_store("s.zarr").facts["table"]
+        assert table == {
             "kind": "Delta",
             "location": "t",
             "id": str(DeltaTable("t").metadata().id),
             "version": str(version),
         }
-    check_rows("t", read_by_library())
 
 
 def test_delta_table_finds_columns_by_their_ids() -> None:

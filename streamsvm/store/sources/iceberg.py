@@ -1,8 +1,8 @@
 """Iceberg tables: the files of a snapshot, from the metadata and manifests that pyiceberg reads, through this package's own files.
 
 Without a catalog, the metadata with the highest number is the current one; two with the same number, as commits at the same time can leave them,
-are refused, and the user names one. Columns are found in the files by the ids of their fields. Deletes by position, in files or in deletion
-vectors, are read when the rows of their file are.
+are refused, and the user names one. Columns are found in the files by the ids of their fields. Deletes, by position (in files or deletion
+vectors) or by value, are read when the rows of their file are. pyiceberg refuses to plan those by value; here they are planned beside its index of the others.
 
 pyiceberg takes a manifest that ends early for a shorter one, and its compiled decoder reads beyond the end of damaged ones. Manifests are
 therefore checked to be whole, and decoded by its decoder in Python.
@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,7 @@ from streamsvm.input_files import find_url
 from streamsvm.store.sources.lakes import (
     ICEBERG,
     ICEBERG_METADATA,
+    DeletedValues,
     LakeTable,
     TableFile,
     list_names,
@@ -39,6 +40,7 @@ from streamsvm.store.sources.lakes import (
     no_version,
     unreadable,
 )
+from streamsvm.store.sources.parquet import explain_parquet_errors
 from streamsvm.store.sources.remote_files import file_size, open_ranges, open_stream
 
 if TYPE_CHECKING:
@@ -46,7 +48,7 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.partitioning import PartitionSpec
     from pyiceberg.schema import Schema
-    from pyiceberg.table import DataScan, FileScanTask, StaticTable
+    from pyiceberg.table import StaticTable
     from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.types import IcebergType
 
@@ -94,7 +96,7 @@ def open_iceberg(location: str, version: str | None) -> LakeTable:
         chosen = None if version is None or snapshot is None else snapshot.snapshot_id
         scan = table.scan(snapshot_id=chosen)
         schema = scan.projection()
-        tasks = [] if snapshot is None else _plan_files(table, snapshot, scan)
+        tasks = () if snapshot is None else _plan_files(table, snapshot)
         data_files = [_table_file(table, schema, task, location) for task in tasks]
         return LakeTable(
             ICEBERG,
@@ -115,12 +117,6 @@ def _explain_errors(location: str) -> Iterator[None]:
         yield
     except StreamSVMError:
         raise
-    except ValueError as error:
-        if "equality deletes" in str(error):
-            why = "with equality deletes, which are not read"
-            hint = "compact it with the program that wrote it, so that deleted rows are removed from the files"
-            raise unreadable(ICEBERG, location, why, hint) from None
-        raise _bad_metadata(location, error) from None
     except Exception as error:  # noqa: BLE001 (damaged metadata make pyiceberg raise many kinds)
         raise _bad_metadata(location, error) from None
 
@@ -169,15 +165,53 @@ def _find_snapshot(table: StaticTable, location: str, version: str) -> Snapshot:
     return found
 
 
-def _plan_files(table: StaticTable, snapshot: Snapshot, scan: DataScan) -> Sequence[FileScanTask]:
-    """Return the files of a snapshot with their deletes. Raises DataError E-TRUNCATED for manifests of another size than was recorded."""
+class _Task(NamedTuple):
+    """A data file with the files of deletes that apply to it."""
+
+    file: DataFile
+    by_position: list[DataFile]
+    by_value: list[DataFile]
+
+
+def _plan_files(table: StaticTable, snapshot: Snapshot) -> Iterator[_Task]:
+    """Yield the data files of a snapshot with their deletes. Deletes apply to files of the same partition that are older, deletes by position
+    also to those of the same commit; deletes by value that were written without partitions apply to all partitions.
+
+    Raises DataError E-TRUNCATED for manifests of another size than was recorded.
+    """
+    from pyiceberg.manifest import DataFileContent
+    from pyiceberg.table import ManifestGroupPlanner
+    from pyiceberg.table.delete_file_index import DeleteFileIndex
+
     with _decode_in_python():
-        for manifest in snapshot.manifests(table.io):
+        manifests = snapshot.manifests(table.io)
+        for manifest in manifests:
             size = len(table.io.new_input(manifest.manifest_path))
             if size != manifest.manifest_length:
                 message = f"{manifest.manifest_path} has {size} bytes, {manifest.manifest_length} are recorded"
                 raise DataError(message, code="E-TRUNCATED", hint="get the file again")
-        return list(scan.plan_files())
+        planned = ManifestGroupPlanner(table.metadata, table.io).plan_manifest_entries(manifests)
+        entries = [entry for of_manifest in planned for entry in of_manifest]
+    specs, by_position = table.specs(), DeleteFileIndex()
+    by_value: dict[Any, list[tuple[int, DataFile]]] = {}
+    for entry in entries:
+        file = entry.data_file
+        if file.content == DataFileContent.POSITION_DELETES:
+            by_position.add_delete_file(entry, partition_key=file.partition)
+        elif file.content == DataFileContent.EQUALITY_DELETES:
+            place = None if specs[file.spec_id].is_unpartitioned() else (file.spec_id, file.partition)
+            by_value.setdefault(place, []).append((entry.sequence_number or 0, file))
+    for entry in entries:
+        file, age = entry.data_file, entry.sequence_number or 0
+        if file.content == DataFileContent.DATA:
+            positions = by_position.for_data_file(age, file, partition_key=file.partition)
+            places = dict.fromkeys([None, (file.spec_id, file.partition)])
+            values = [one for place in places for since, one in by_value.get(place, ()) if since > age]
+            yield _Task(file, sorted(positions, key=_name_of), sorted(values, key=_name_of))
+
+
+def _name_of(file: DataFile) -> str:
+    return str(file.file_path)
 
 
 def _arrow_type(kind: IcebergType) -> pa.DataType | None:
@@ -202,15 +236,24 @@ def _mapped_ids(table: StaticTable) -> dict[str, int]:
     )
 
 
-def _table_file(table: StaticTable, schema: Schema, task: FileScanTask, location: str) -> TableFile:
+def _table_file(table: StaticTable, schema: Schema, task: _Task, location: str) -> TableFile:
     file = task.file
     name = file.file_path
     if str(file.file_format).rpartition(".")[2].upper() != "PARQUET":
         raise unreadable(ICEBERG, location, f"with files that are not Parquet: {quote(name)}")
-    if any(one.key_metadata for one in (file, *task.delete_files)):
+    if any(one.key_metadata for one in (file, *task.by_position, *task.by_value)):
         raise unreadable(ICEBERG, location, "with encrypted files, which are not read")
     path = _path_of(name, location)
-    deletes = sorted(((_path_of(one.file_path, location), str(one.file_format)) for one in task.delete_files), key=str)
+    deletes = [(_path_of(one.file_path, location), str(one.file_format)) for one in task.by_position]
+    names = {field.field_id: field.name for field in schema.fields if _arrow_type(field.field_type) is not None}
+    deleted_values = []
+    for one in task.by_value:
+        ids = one.equality_ids or []
+        if not set(ids) <= set(names) or not ids:
+            raise unreadable(
+                ICEBERG, location, "with deletes by the values of a column that was dropped or is no value"
+            )
+        deleted_values.append(DeletedValues(_path_of(one.file_path, location), {names[k]: k for k in ids}))
     constants = {
         field.name: value
         for field in schema.fields
@@ -218,7 +261,7 @@ def _table_file(table: StaticTable, schema: Schema, task: FileScanTask, location
     }
     columns = {field.name: field.field_id for field in schema.fields}
     find_kept_rows = partial(_kept_rows, name=name, deletes=deletes) if deletes else None
-    return TableFile(path, file.file_size_in_bytes, columns, constants, find_kept_rows)
+    return TableFile(path, file.file_size_in_bytes, columns, constants, find_kept_rows, tuple(deleted_values))
 
 
 def _constant(field: Any, file: DataFile, spec: PartitionSpec) -> pa.Scalar | None:
@@ -346,7 +389,10 @@ def _kept_rows(rows: int, name: str, deletes: Sequence[tuple[Path, str]]) -> pa.
 
 def _listed_positions(path: Path, name: str) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the positions of deleted rows of a file, from a Parquet file of deletes."""
-    with pq.ParquetFile(open_ranges(path), read_dictionary=["file_path"], page_checksum_verification=True) as opened:
+    with (
+        explain_parquet_errors(path),
+        pq.ParquetFile(open_ranges(path), read_dictionary=["file_path"], page_checksum_verification=True) as opened,
+    ):
         for batch in opened.iter_batches(DELETE_ROWS, columns=["file_path", "pos"], use_threads=False):
             files = batch.column("file_path")
             is_of_file = pc.equal(files.dictionary, name).take(files.indices)
@@ -362,18 +408,24 @@ def _vector_positions(path: Path, name: str) -> Iterator[np.ndarray[Any, Any]]:
     from pyiceberg.table.puffin import PuffinFile
     from pyroaring import BitMap
 
+    corrupt = DataError(
+        f"the deletion vector of {name} in {find_url(path) or path} is damaged or cut",
+        code="E-CRC",
+        hint="get the file again",
+    )
     with open_stream(path) as stream:
-        puffin = PuffinFile(stream.read())
-    for blob in puffin.footer.blobs:
-        if blob.properties.get(VECTOR_FILE) != name:
-            continue
-        payload = puffin.get_blob_payload(blob)
-        (length,) = struct.unpack_from(">I", payload)
-        body, (crc,) = payload[4 : 4 + length], struct.unpack_from(">I", payload, 4 + length)
+        content = stream.read()
+    try:
+        puffin = PuffinFile(content)
+        blobs = [blob for blob in puffin.footer.blobs if blob.properties.get(VECTOR_FILE) == name]
+        payloads = [puffin.get_blob_payload(blob) for blob in blobs]
+    except ValueError as error:
+        raise corrupt from error
+    for blob, payload in zip(blobs, payloads, strict=True):
+        length = int.from_bytes(payload[:4], "big")
+        body, crc = payload[4 : 4 + length], int.from_bytes(payload[4 + length : 8 + length], "big")
         if blob.type != VECTOR_BLOB or body[:4] != VECTOR_MAGIC or zlib.crc32(body) != crc:
-            raise DataError(
-                f"the deletion vector of {name} in {path} is corrupt", code="E-CRC", hint="get the file again"
-            )
+            raise corrupt
         (count,) = struct.unpack_from("<Q", body, 4)
         place = 12
         for _ in range(count):

@@ -6,23 +6,29 @@ missing values, or the value that the log of the table tells for the file.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from streamsvm.errors import DataError, MissingError, quote
 from streamsvm.input_files import find_url
 from streamsvm.store.sources.cell_parsing import Arrow, is_text, storage_type
 from streamsvm.store.sources.files import InputFiles
-from streamsvm.store.sources.lakes import LakeTable, TableFile, unreadable
+from streamsvm.store.sources.lakes import DeletedValues, LakeTable, TableFile, unreadable
 from streamsvm.store.sources.options import SourceOptions
-from streamsvm.store.sources.parquet import ParquetSource
+from streamsvm.store.sources.parquet import ParquetSource, explain_parquet_errors
 from streamsvm.store.sources.partitions import repeat_value
+from streamsvm.store.sources.remote_files import open_ranges
 from streamsvm.store.sources.source import SourceFile
 
 ID_KEY = b"PARQUET:field_id"
+LARGEST_NUMBER = 1 << 62
+"""The largest number that may stand for the values of a row."""
 
 
 class LakeSource(ParquetSource):
@@ -74,7 +80,9 @@ class LakeSource(ParquetSource):
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         table_file, names, metadata = self._files[path], self._names_in(path), self._metadata(path)
-        in_file = [names[name] for name in columns if name in names]
+        deleted = [self._deleted_rows(one) for one in table_file.deleted_values]
+        compared = [name for rows_deleted in deleted for name in rows_deleted]
+        in_file = [names[name] for name in dict.fromkeys([*columns, *compared]) if name in names]
         if not in_file:  # any column tells the number of rows
             in_file = metadata.schema.to_arrow_schema().names[:1]
         kept = None if table_file.find_kept_rows is None else table_file.find_kept_rows(metadata.num_rows)
@@ -83,10 +91,31 @@ class LakeSource(ParquetSource):
             count = batch.num_rows
             live = batch if kept is None else batch.filter(kept.slice(first, count))
             first += count
+            for rows_deleted in deleted:
+                values = [self._column(live, name, table_file, names) for name in rows_deleted]
+                live = live.filter(pa.array(~_are_among(values, list(rows_deleted.values()))))
             if live.num_rows:
                 values = [self._column(live, name, table_file, names) for name in columns]
                 yield pa.RecordBatch.from_arrays(values, names=columns)
         file.read = file.size
+
+    def _deleted_rows(self, deletes: DeletedValues) -> dict[str, Arrow]:
+        """Return the values by which rows are deleted: by column of the table, an array."""
+        with (
+            explain_parquet_errors(deletes.path),
+            pq.ParquetFile(open_ranges(deletes.path), page_checksum_verification=True) as opened,
+        ):
+            table = opened.read(use_threads=False).combine_chunks()
+        ids = {int(field.metadata[ID_KEY]): field.name for field in table.schema if ID_KEY in (field.metadata or {})}
+        found: dict[str, Arrow] = {}
+        for name, number in deletes.ids.items():
+            kind = self._table.types[name]
+            if number not in ids or kind is None:
+                why = f"with deletes in {find_url(deletes.path) or deletes.path}, which has no column with the id {number}"
+                raise unreadable(self._table.kind, self._table.location, why)
+            values = self._cast(pa.array(table.column(ids[number])), storage_type(kind), name, deletes.path)
+            found[name] = _decoded(values)
+        return found
 
     def _column(self, batch: pa.RecordBatch, name: str, file: TableFile, names: Mapping[str, str]) -> Arrow:
         """Return a column of the table, of the rows of a batch of the file."""
@@ -111,6 +140,32 @@ class LakeSource(ParquetSource):
             where = f"column {quote(name)} of {find_url(path) or path}"
             message = f"{where} holds {values.type}, which does not fit {kind}, its type in the table"
             raise DataError(message, code="E-DTYPE", hint="rewrite the file with the type of the table") from error
+
+
+def _are_among(values: Sequence[Arrow], deleted: Sequence[Arrow]) -> NDArray[np.bool_]:
+    """Return which rows of some columns are among the rows of the columns ``deleted``; missing values are equal.
+
+    Each row becomes a number whose digits are the places of its values among the distinct deleted ones.
+    """
+    rows, deleted_rows, largest = np.zeros(len(values[0]), np.int64), np.zeros(len(deleted[0]), np.int64), 1
+    is_known = np.ones(len(rows), np.bool_)
+    for column, of_deleted in zip(values, deleted, strict=True):
+        distinct = of_deleted.unique()
+        largest *= len(distinct)
+        if largest > LARGEST_NUMBER:
+            both = np.unique(np.concatenate([rows, deleted_rows]), return_inverse=True)[1]
+            rows, deleted_rows, largest = both[: len(rows)], both[len(rows) :], len(both) * len(distinct)
+        places = pc.index_in(_decoded(column).cast(distinct.type), value_set=distinct)
+        places = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
+        is_known &= places >= 0
+        rows = rows * len(distinct) + places
+        deleted_rows = deleted_rows * len(distinct) + pc.index_in(of_deleted, value_set=distinct).to_numpy()
+    return is_known & np.isin(rows, deleted_rows)
+
+
+def _decoded(values: Arrow) -> Arrow:
+    """Return values that are not a dictionary."""
+    return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
 
 
 class IcebergSource(LakeSource):

@@ -31,6 +31,14 @@ HUDI_ROWS = "pyarrow.Table.from_batches(hudi.HudiTableBuilder.from_base_uri({pat
 """The Python expression for the rows of the current snapshot of a Hudi table."""
 
 
+class DeletedValues(NamedTuple):
+    """A Parquet file whose rows say which rows of a table are deleted: those with the same values."""
+
+    path: Path
+    ids: Mapping[str, int]
+    """The id of the field of each column that is compared, by its name in the table."""
+
+
 class TableFile(NamedTuple):
     """A Parquet file of a version of a table."""
 
@@ -44,6 +52,7 @@ class TableFile(NamedTuple):
     """The columns that have one value for all rows of the file: those by which a table is partitioned."""
     find_kept_rows: Callable[[int], Any] | None = None
     """Returns which of the n rows of the file are not deleted, as an array of booleans; None if all are kept."""
+    deleted_values: tuple[DeletedValues, ...] = ()
 
 
 @dataclass(frozen=True)

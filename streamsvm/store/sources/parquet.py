@@ -90,7 +90,7 @@ class ParquetSource(TableSource):
         needed = nbytes + groups.bytes_to_read(groups.columns)
         if self._largest is None or needed > self._largest[1] + self._largest[2].bytes_to_read(groups.columns):
             self._largest = path, nbytes, groups
-        with _explain_errors(path):
+        with explain_parquet_errors(path):
             return {field.name: readable_type(storage_type(field.type)) for field in metadata.schema.to_arrow_schema()}
 
     def _check_memory(self, types: Mapping[str, pa.DataType]) -> None:
@@ -108,7 +108,7 @@ class ParquetSource(TableSource):
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         metadata = self._metadata(path)
-        with _explain_errors(path), _open_file(path, metadata) as opened:
+        with explain_parquet_errors(path), _open_file(path, metadata) as opened:
             for batch in read(opened, rows, columns, buffer_of(path)):
                 yield as_readable(as_stored(batch))
                 file.read = int(file.size * file.position / metadata.num_rows)
@@ -118,7 +118,7 @@ class ParquetSource(TableSource):
         if self._footer is None or self._footer[0] != path:
             self._footer = None  # freed before the next one is read
             _check_footer(path, self._options.memory_limit)
-            with _explain_errors(path):
+            with explain_parquet_errors(path):
                 self._footer = path, pq.read_metadata(open_ranges(path))
         return self._footer[1]
 
@@ -170,7 +170,7 @@ def buffer_of(path: Path) -> int:
 
 
 @contextmanager
-def _explain_errors(path: Path) -> Iterator[None]:
+def explain_parquet_errors(path: Path) -> Iterator[None]:
     """Convert errors of pyarrow to DataError and StorageError that name the file."""
     try:
         yield
