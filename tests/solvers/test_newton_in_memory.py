@@ -322,6 +322,17 @@ def test_newton_in_memory_coordinate_descent_has_true_bounds(loss: Any, proximal
     assert found.dual <= found.primal
 
 
+def test_newton_in_memory_hinge_of_few_wide_rows_needs_no_matrix_of_the_columns() -> None:
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=(40, 600)).astype(np.float32)
+    y, loss = np.where(values[:, 0] + rng.normal(size=40) > 0.0, 1.0, -1.0), Hinge()
+    found = solver_of(rows_in_memory(Dense(values, 1.0), y), 600, loss, 1.0)
+    found.advance(np.inf)
+    assert found.solved
+    assert found.facts()["method"] == "dual coordinate descent"
+    assert found.primal == pytest.approx(primal(values, y, np.ones(40), found.best, loss, 1.0), rel=1e-9)
+
+
 # -- triangular systems by blocks ----------------------------------------------------------------------------------------
 
 

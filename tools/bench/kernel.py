@@ -21,6 +21,7 @@ SETTINGS = {
     "w8a": (10.0, 0.02, False),
     "mnist": (10.0, 0.02, True),
     "mnist-pixels": (10.0, 0.02 / 255**2, True),
+    "fashion-pixels": (10.0, 0.02 / 255**2, True),
     "kdd99-100k": (10.0, 0.02, True),
     "covtype": (10.0, 0.1, True),
 }

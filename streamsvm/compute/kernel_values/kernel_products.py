@@ -26,6 +26,10 @@ DENSE_BYTES = 8 << 20
 """Bytes of points that a thread converts to dense rows at a time."""
 GRAM_POINTS = 128
 """The width of a block of a Gram matrix, small enough that a working set has blocks for several threads."""
+WHOLE_GRAM_POINTS = 512
+"""The width of such a block in integers, for each of which all rows are converted to bytes."""
+WIDER = 4
+"""Tiles in integers are this many times wider, and lower, because rows are converted to bytes for each tile."""
 VALUES_PER_THREAD = 1 << 17
 """Minimum number of kernel values that are worth a thread: a tenth of a millisecond of work or more."""
 
@@ -77,12 +81,14 @@ def tiles(
     Each tile is a new array. Callers delete it before they request the next one: ``scratch_bytes`` counts only one.
     """
     n, m, dtype = row_count(X), row_count(Z), dtype_of(arithmetic)
-    width = _points_at_a_time(TILE_POINTS, columns, dtype)
+    is_whole = arithmetic in WHOLE_NUMBERS
+    width = _points_at_a_time(TILE_POINTS * (WIDER if is_whole else 1), columns, dtype)
     height = TILE_ROWS if dtype == np.float32 else max(1, min(TILE_ROWS, DENSE_BYTES // (8 * columns)))
+    height = TILE_ROWS // WIDER if is_whole else height
     for first in range(0, m, width):
         last = min(first + width, m)
         values = to_matrix(row_slice(Z, first, last), columns)
-        points = pack_points(values) if arithmetic in WHOLE_NUMBERS else points_of(values, dtype)
+        points = pack_points(values) if is_whole else points_of(values, dtype)
         for start in range(0, n, height):
             stop = min(start + height, n)
             tile, part = np.empty((stop - start, last - first), dtype), row_slice(X, start, stop)
@@ -105,7 +111,8 @@ def gram(Z: Rows, kernel: Any, columns: int, arithmetic: int = SINGLE) -> Array:
     mirrored.
     """
     m, dtype = row_count(Z), dtype_of(arithmetic)
-    out, width = np.empty((m, m), dtype), _points_at_a_time(GRAM_POINTS, columns, dtype)
+    points = WHOLE_GRAM_POINTS if arithmetic in WHOLE_NUMBERS else GRAM_POINTS
+    out, width = np.empty((m, m), dtype), _points_at_a_time(points, columns, dtype)
 
     def fill(first: int) -> None:
         _fill_block(Z, slice(first, min(first + width, m)), kernel, columns, arithmetic, out)

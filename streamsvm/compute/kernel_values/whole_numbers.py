@@ -178,15 +178,25 @@ def _pack(rows: Float32, packed: Array, terms: Int32) -> None:
 
 @compiled(fastmath=FAST)
 def _to_bytes(values: Float32, out: Array, squares: Int32) -> None:
-    """Set out = values - CENTER, and the squared norms of the values."""
-    for i in range(len(values)):
-        row = values[i]
-        square: Any = np.int32(0)
-        for j in range(row.size):
-            value: Any = np.int32(row[j])
-            out[i, j] = value - CENTER
-            square += value * value
-        squares[i] = square
+    """Set out = values - CENTER, and the squared norms of the values.
+
+    With a = x - CENTER, ||x||^2 = sum a^2 + 2 CENTER sum a + d CENTER^2. Both sums are float32, and exact over
+    FLOAT32_ENTRIES columns: that is a loop of vectors.
+    """
+    n, d = values.shape
+    for i in range(n):
+        total = d * CENTER * CENTER
+        for start in range(0, d, FLOAT32_ENTRIES):
+            stop = min(start + FLOAT32_ENTRIES, d)
+            row, bytes_of_row = values[i, start:stop], out[i, start:stop]
+            first, second = np.float32(0), np.float32(0)
+            for j in range(row.size):
+                centered = row[j] - np.float32(CENTER)
+                bytes_of_row[j] = np.int8(centered)
+                first += centered
+                second += centered * centered
+            total += int(second) + 2 * CENTER * int(first)
+        squares[i] = total
 
 
 @compiled(fastmath=FAST)

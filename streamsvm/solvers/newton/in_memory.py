@@ -6,8 +6,9 @@ method:
 - Losses without an upper bound on their dual variables (the squared hinge) are smooth: Newton's method
   (``NewtonSteps``). For sparse rows of similar length, such as texts, dual coordinate descent (``CoordinateDescent``)
   comes first, because it is twice as fast there, unless all columns that occur fit into Newton's matrix.
-- Losses whose kink is smoothed: Newton's method, if a matrix of all columns is affordable. There are then many rows for
-  each column, and a subsample of a few thousand rows gives a good starting point.
+- Losses whose kink is smoothed: Newton's method, if a matrix of all columns is affordable and there are not many more
+  columns than rows. If there are many rows for each column, a subsample of a few thousand rows gives a good starting
+  point.
 - All other problems begin with dual coordinate descent. If it makes no progress and rows are sparse, proximal descent
   follows, which ties the columns that many rows share to a moving center (``ProximalDescent``).
 - If Newton's steps stay short, or descent is too slow, an interior-point method follows
@@ -62,7 +63,7 @@ from streamsvm.solvers.newton.dual_and_proximal_descent import (
     ProximalState,
     lengths_differ,
 )
-from streamsvm.solvers.newton.preconditioner import ArrowPreconditioner, make_preconditioner
+from streamsvm.solvers.newton.preconditioner import MAX_COLUMNS_PER_ROW, ArrowPreconditioner, make_preconditioner
 from streamsvm.solvers.newton.priority_sampling import WARMUP_ROWS, WARMUP_ROWS_PER_COMPONENT, Sample
 from streamsvm.solvers.newton.row_products import NO_DUAL_POINT, DualValue, MemoryRows, OuterTerms, find_rare_columns
 from streamsvm.types import Loss, Problem
@@ -71,6 +72,8 @@ from streamsvm.types.problem import has_box
 FORCING_BOUNDS = (1e-4, 0.1)
 """Bounds of the forcing term: conjugate gradients stop at this fraction of the gradient's norm. It is smaller near the
 optimum."""
+CHEAP_COLUMNS = 256
+"""A matrix of at most this many columns is cheap, however few rows there are."""
 CG_TARGET, CG_TIGHTENING = 0.02, 0.3
 """Conjugate gradients also stop at an energy of the first fraction of the allowed gap. If that was not enough, the
 fraction falls to the second number times the energy."""
@@ -355,7 +358,8 @@ class AllRows:
         """Make Newton steps or rounds of coordinate descent, unless the interior-point method has started."""
         loss = self.problem.loss
         is_smooth, is_unbounded = loss.smooth() or self.mu > 0.0, not (has_box(loss) and has_interior_point(loss))
-        by_newton = preconditioner.whole or is_unbounded or isinstance(rows.X, Curved)
+        has_few_rows = self.problem.columns > max(CHEAP_COLUMNS, MAX_COLUMNS_PER_ROW * rows.count)
+        by_newton = (preconditioner.whole and not has_few_rows) or is_unbounded or isinstance(rows.X, Curved)
         if self.interior_point is None and is_smooth and by_newton:
             if not self.steps:
                 self._warm_up(rows, deadline)
