@@ -78,6 +78,8 @@ def _read_manifest(url: str, memory_limit: int | None) -> tuple[Manifest, str]:
 class RemoteStore(DiskStore):
     """A committed store in an object store; a ``types.StoredFiles``. ``root`` is the folder of this machine with its small files."""
 
+    verifies_arrivals = True
+
     def __init__(self, url: str, manifest: Manifest, cache: ChunkCache, *, keep_features: bool) -> None:
         """``keep_features``: whether ``cache`` keeps features as well as labels and weights."""
         super().__init__(cache.folder, manifest, [make_part(url, manifest)], metadata_of(manifest))
