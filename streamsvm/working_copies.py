@@ -55,6 +55,8 @@ PAUSE_FACTOR = 20
 """Least pause between two copies of a journal, as a multiple of the time that the last one took."""
 LAST_OF_FOLDER = "table.json"
 """The file that is written last into the folder of a search."""
+DOWNLOADS = 8
+"""How often a file is copied from its object whose bytes change on the way."""
 UPLOADS = 4
 """Number of units of a store that are sent at the same time."""
 RENEWAL_SECONDS, STALE_SECONDS = 15.0, 60.0
@@ -179,14 +181,33 @@ class WorkingFolder:
 
 
 def download_file(url: str, path: Path) -> None:
-    """Copy an object to a file. Raises MissingError, SecurityError, StorageError, DataError."""
+    """Copy an object to a file.
+
+    A bit that changes on the way is noticed by the MD5, which is the ETag of most objects of S3; of others, by a second copy: the object
+    is asked for until the MD5 is the ETag, or that of the copy before. Raises MissingError, SecurityError, StorageError, DataError.
+    """
     facts = objects.object_facts(url)
+    known = {(facts.etag or "").strip('"')}
+    for _ in range(DOWNLOADS):
+        md5 = _download_once(url, path, facts)
+        if md5 in known:
+            return
+        known.add(md5)
+    message = f"{url} arrived with other bytes each of {DOWNLOADS} times"
+    raise DataError(message, code="E-CRC", hint="check the network, then run the same command again")
+
+
+def _download_once(url: str, path: Path, facts: objects.ObjectFacts) -> str:
+    """Copy an object to a file and return the MD5 of what arrived."""
+    md5 = hashlib.md5(usedforsecurity=False)
     piece = memoryview(bytearray(min(objects.SENT_PART_BYTES, facts.size)))
     with open(path, "wb", buffering=0) as file:
         for start in range(0, facts.size, len(piece) or 1):
             part = piece[: min(len(piece), facts.size - start)]
             objects.read_range(url, start, part, facts.size, facts.etag)
             file.write(part)
+            md5.update(part)
+    return md5.hexdigest()
 
 
 _open: list[WorkingFolder] = []

@@ -48,6 +48,8 @@ class ObjectServer(ThreadingHTTPServer):
         self.hang_seconds = 3.0
         self.denied = False
         """Whether every request is refused with 403."""
+        self.salt = b""
+        """Added to the bytes of which ETags are the MD5."""
         self.gone = False
         """Whether every connection is reset."""
         self.requests: Counter[str] = Counter()
@@ -125,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 objects[key] = body
                 self.server.written.append(key)
-        return self._drop() if fault == "lost" else self._send(200, b"", {"ETag": _tag(body)})
+        return self._drop() if fault == "lost" else self._send(200, b"", {"ETag": _tag(body + self.server.salt)})
 
     def do_POST(self) -> None:
         query, body = parse_qs(urlsplit(self.path).query, keep_blank_values=True), self.headers["Content-Length"]
@@ -193,13 +195,17 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.server.objects.get(key)
         if body is None:
             return self._send(404, b"<Error><Code>NoSuchKey</Code></Error>")
-        if self.headers.get("If-Match", _tag(body)) != _tag(body):
+        if self.headers.get("If-Match", _tag(body + self.server.salt)) != _tag(body + self.server.salt):
             return self._send(412, b"<Error><Code>PreconditionFailed</Code></Error>")
         return self._send_object(body, fault)
 
     def _send_object(self, body: bytes, fault: str) -> None:
         status = 200
-        head = {"ETag": _tag(body), "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT", "Accept-Ranges": "bytes"}
+        head = {
+            "ETag": _tag(body + self.server.salt),
+            "Last-Modified": "Thu, 01 Jan 2026 00:00:00 GMT",
+            "Accept-Ranges": "bytes",
+        }
         if wanted := self.headers.get("Range"):
             first, _, last = wanted.removeprefix("bytes=").partition("-")
             start = int(first) if first else max(0, len(body) - int(last))

@@ -35,6 +35,7 @@ from typing import Any, NamedTuple
 import streamsvm as sv
 from streamsvm import objects
 from streamsvm.store import read_chunk
+from streamsvm.working_copies import download_file
 
 STORES: dict[str, dict[str, Any]] = {
     "rows": {"name": "susy", "rows": 20_000, "chunk": "128KiB"},
@@ -333,14 +334,12 @@ def digest(content: bytes) -> str:
 
 
 def write_stores(place: str) -> dict[str, str]:
-    """Make the stores below a folder or a URL; return the digest of the manifest of each."""
+    """Make the stores below a folder or a URL; return the digest of each."""
     digests = {}
     for name, options in STORES.items():
         store = f"{place}/{name}.zarr"
         sv.synth(store=store, overwrite=True, seed=1, **options)
-        manifest = f"{store}/manifest.json"
-        remote = "://" in place
-        digests[name] = digest(objects.read_object(manifest, 1 << 26) if remote else Path(manifest).read_bytes())
+        digests[name] = sv.open_store(store).digest[:12]
     return digests
 
 
@@ -352,8 +351,11 @@ def fit_models(stores: str, models: str, names: list[str], folder: Path) -> dict
         model = f"{models}/{name.replace(' ', '-')}.ssvm"
         shutil.rmtree(folder / "cache", ignore_errors=True)
         sv.fit(f"{stores}/{store}.zarr", model, overwrite=True, memory="1GiB", **options)
-        content = objects.read_object(model, 1 << 26) if "://" in model else Path(model).read_bytes()
-        digests[name] = digest(content)
+        copy = Path(model)
+        if "://" in model:
+            copy = folder / "copy.ssvm"
+            download_file(model, copy)
+        digests[name] = digest(copy.read_bytes())
     return digests
 
 

@@ -235,6 +235,19 @@ def test_remote_model_that_another_writer_has_made_meanwhile_is_not_replaced(sto
     assert stores.objects["/bucket/models/m.ssvm"] == b"of another writer"
 
 
+def test_remote_file_whose_bits_change_on_the_way_is_copied_again(server: ObjectServer, tmp_path: Path) -> None:
+    """Also from a service whose ETags say nothing of the content."""
+    content = np.random.default_rng(0).bytes(3000)
+    server.objects["/bucket/m.ssvm"] = content
+    server.faults = {"flip": 0.4}
+    for etags_are_md5 in (True, False):
+        server.salt = b"" if etags_are_md5 else b"salt"
+        for _ in range(10):
+            working_copies.download_file("s3://bucket/m.ssvm", tmp_path / "copy")
+            assert (tmp_path / "copy").read_bytes() == content
+    assert server.requests["flip"] > 5
+
+
 @pytest.mark.filterwarnings("ignore:not certified")
 @pytest.mark.parametrize("model", ["m.ssvm", MODEL])
 def test_remote_service_that_is_gone_in_the_middle_of_a_fit_leaves_a_checkpoint(
