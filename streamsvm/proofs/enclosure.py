@@ -76,6 +76,8 @@ SINGLE_UNDERFLOW = 1e-18
 """A bound of what float32 loses in a length, for each column, by products and squares below its range (1.2e-38)."""
 SINGLE_TINY = 1e-44
 """A bound of what is lost when a number is rounded to float32 below its range."""
+NORM_BYTES = 512 << 10
+"""Bytes of the rows whose norms are computed at a time, so that products stay in the cache."""
 SMALL_TRIANGLE = 64
 """Rows of a triangle, at most, that is inverted as a whole."""
 LARGE = 0.1
@@ -139,7 +141,10 @@ class Enclosure(NamedTuple):
 
 def margins_of(X: Float64, y: Array, C: Float64, w: Float64, *, numeric: bool) -> MarginRows:
     """Return rows (n, p) with targets y (n,) and weights C (n,) at weights w (p,)."""
-    f, errors = X @ w, (X.shape[1] + 4) * UNIT * (np.abs(X) @ np.abs(w))
+    f, errors, step = X @ w, np.empty(len(X)), max(64, NORM_BYTES // (8 * X.shape[1]))
+    for start in range(0, len(X), step):
+        errors[start : start + step] = np.abs(X[start : start + step]) @ np.abs(w)
+    errors *= (X.shape[1] + 4) * UNIT
     m = f - y if numeric else y * f
     return MarginRows(X, m, errors + UNIT * np.abs(m) if numeric else errors, C)
 
@@ -187,7 +192,10 @@ class Metric(NamedTuple):
     def norms(self, X: Float64) -> Float64:
         """Return upper bounds (n,) of |x|_{H^-1} for rows (n, p)."""
         p = len(self.W)
-        found = lengths_of(X @ self.W.T) + (p + 8) * UNIT * (np.abs(X) @ self.columns)
+        found, step = np.empty(len(X)), max(64, NORM_BYTES // (8 * p))
+        for start in range(0, len(X), step):
+            part = X[start : start + step]
+            found[start : start + step] = lengths_of(part @ self.W.T) + (p + 8) * UNIT * (np.abs(part) @ self.columns)
         return found * ((1.0 + 4 * p * UNIT) / np.sqrt(1.0 - self.error))
 
     def norms_below(self, X: Float64) -> Float64:
@@ -320,18 +328,29 @@ def _ball(center: Float64, length: float) -> Enclosure:
     return Enclosure(center, None, 0.0, slack)
 
 
-def enclose_by_rows(point: EvaluatedPoint, rows: MarginRows, loss: Loss) -> Enclosure:
-    """Return the enclosure by an H_lo of some rows in memory; the ball of the gradient if the lemma does not apply."""
-    curvature, _ = secants(loss, rows.m, np.full(len(rows.m), 1e-300))
+def enclose_by_rows(
+    point: EvaluatedPoint, rows: MarginRows, loss: Loss, before: tuple[Enclosure, float] | None = None
+) -> Enclosure:
+    """Return the enclosure by an H_lo of some rows in memory; the ball of the gradient if the lemma does not apply.
+
+    ``before``: an enclosure at the same point by fewer rows, and their number as a share of these, from which the steps are guessed.
+    """
     tiles, most = -(-len(rows.m) // TILE), 1.0 / loss.curvature(1.0)
     # their margins take the place of those of g, which may differ by the rounding of both
-    changes = np.abs(rows.X).T @ (most * rows.C * (2.0 * point.largest_error + rows.errors))
+    changes, moved = np.zeros(rows.X.shape[1]), most * rows.C * (2.0 * point.largest_error + rows.errors)
+    for row in range(0, len(rows.m), TILE):
+        changes += moved[row : row + TILE] @ np.abs(rows.X[row : row + TILE])
     margins = point.margins + float(np.sqrt(most * np.sum(rows.C * np.square(rows.errors)))) * (1.0 + 1e-9)
     point = point._replace(errors=point.errors + changes * (1.0 + 1e-9), margins=margins)
-    first = invert(hessian(weighted_gram(rows.X, rows.C * curvature), tiles, -1.0))
-    if first is None:
-        return ball_of_gradient(point)
-    guess, start = first.norms(rows.X), size_of_gradient(first, point)
+    if before is None or before[0].root is None:
+        curvature, _ = secants(loss, rows.m, np.full(len(rows.m), 1e-300))
+        first = invert(hessian(weighted_gram(rows.X, rows.C * curvature), tiles, -1.0))
+        if first is None:
+            return ball_of_gradient(point)
+        guess, start = first.norms(rows.X), size_of_gradient(first, point)
+    else:  # H grows with the number of rows
+        root, share = before[0].root, before[1]
+        guess, start = share * lengths_of(rows.X @ root.T), float(np.linalg.norm(root @ point.gradient)) + point.margins
     for factor in SAMPLE_FACTORS:
         steps = factor * start * guess
         low, _ = secants(loss, rows.m, steps + rows.errors)

@@ -188,7 +188,7 @@ def enclose(  # noqa: PLR0917
     elif certify in BY_ALL_ROWS and uses_matrices(problems[0]):
         enclosures = enclose_by_all_rows(store, scaling, problems, weights)
     elif uses_matrices(problems[0]) and any(point is not None for point in points):
-        balls, count = enclosures, len(store.layout.chunks)
+        count, before = len(store.layout.chunks), 0
         sizes = [
             (min(SAMPLE_CHUNKS, count), SAMPLE_ROWS),
             (max(SAMPLE_CHUNKS, count // CHUNKS_A_SAMPLE), store.layout.rows),
@@ -196,10 +196,13 @@ def enclose(  # noqa: PLR0917
         for chunks, most in sizes if count >= SAMPLE_CHUNKS * CHUNKS_A_SAMPLE else sizes[:1]:
             sample = read_sample(store, scaling, problems, chunks, most)
             enclosures = [
-                ball if point is None else _choose(enclose_by_rows(point, rows.at(point, problem), problem.loss), ball)
-                for ball, point, rows, problem in zip(balls, points, sample, problems, strict=True)
+                known
+                if point is None
+                else _enclose_by_sample(point, rows, problem, known, before / max(len(rows.y), 1))
+                for known, point, rows, problem in zip(enclosures, points, sample, problems, strict=True)
             ]
-            if all(
+            before = len(sample[0].y)
+            if most == store.layout.rows or all(
                 _proves_enough(one, rows, problem)
                 for one, rows, problem in zip(enclosures, sample, problems, strict=True)
             ):
@@ -211,9 +214,16 @@ def _smaller(ball: Enclosure, point: EvaluatedPoint | None) -> Enclosure:
     return ball if point is None else min(ball, ball_of_gradient(point), key=lambda one: one.slack)
 
 
-def _choose(one: Enclosure, ball: Enclosure) -> Enclosure:
-    """Return the enclosure with a matrix, which is never wider than the ball of the gradient; else the ball."""
-    return ball if one.root is None else one
+def _enclose_by_sample(
+    point: EvaluatedPoint, rows: SampleRows, problem: Problem, known: Enclosure, share: float
+) -> Enclosure:
+    """Return the enclosure by a sample of rows, which is never wider than the ball of the gradient; ``known`` if there is none.
+
+    ``known``: the ball, or an enclosure by fewer rows, whose number is the ``share`` of these.
+    """
+    at_point, before = rows.at(point, problem), (known, share) if known.root is not None else None
+    found = enclose_by_rows(point, at_point, problem.loss, before)
+    return known if found.root is None else found
 
 
 class SampleRows(NamedTuple):
