@@ -57,6 +57,7 @@ def test_audited_problems_refute_nothing() -> None:
     assert [line for seed in range(14) for line in audits.audit(seed, counts)] == []
     assert counts["all rows, two sides: built"] > 20  # the audit audits something
     assert counts["some rows: built"] > 40
+    assert counts["all rows after some: built"] > 0.9 * counts["all rows, one side: built"]
 
 
 @pytest.mark.parametrize("fault", audits.FAULTS)

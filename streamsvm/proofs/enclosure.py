@@ -333,8 +333,10 @@ def enclose_by_rows(
 ) -> Enclosure:
     """Return the enclosure by an H_lo of some rows in memory; the ball of the gradient if the lemma does not apply.
 
-    ``before``: an enclosure at the same point by fewer rows, and their number as a share of these, from which the steps are guessed.
+    ``before``: an enclosure at the same point by fewer rows, and their number as a share of these, from which the steps are guessed; if the guess is
+    of no use, they are guessed anew.
     """
+    given = point
     tiles, most = -(-len(rows.m) // TILE), 1.0 / loss.curvature(1.0)
     # their margins take the place of those of g, which may differ by the rounding of both
     changes, moved = np.zeros(rows.X.shape[1]), most * rows.C * (2.0 * point.largest_error + rows.errors)
@@ -360,7 +362,7 @@ def enclose_by_rows(
         sizes = size_of_gradient(metric, point) * metric.norms(rows.X)
         if bool(np.all((sizes < steps) | (sizes == 0.0) | (rows.C == 0.0))):
             return enclose_from_below(point, metric)
-    return ball_of_gradient(point)
+    return ball_of_gradient(point) if before is None else enclose_by_rows(given, rows, loss)
 
 
 def size_of_gradient(metric: Metric, point: EvaluatedPoint) -> float:

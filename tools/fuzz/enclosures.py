@@ -190,8 +190,11 @@ def enclosures_at(one: Drawn, w: Any, r: Any) -> Iterator[tuple[str, Any]]:
     point, rows = evaluate(one, w)
     yield "ball", enclosure.ball_of_gradient(point)
     some = np.sort(r.permutation(len(one.y))[: max(1, len(one.y) // 2)])
-    for name, chosen in (("some rows", some), ("all rows, one side", np.arange(len(one.y)))):
-        yield name, enclosure.enclose_by_rows(point, enclosure.MarginRows(*(a[chosen] for a in rows)), one.record)
+    by_some = enclosure.enclose_by_rows(point, enclosure.MarginRows(*(a[some] for a in rows)), one.record)
+    yield "some rows", by_some
+    yield "all rows, one side", enclosure.enclose_by_rows(point, rows, one.record)
+    before = (by_some, len(some) / len(one.y))
+    yield "all rows after some", enclosure.enclose_by_rows(point, rows, one.record, before)
     first = enclosure.close_first_pass(add_up(one, rows, lambda: enclosure.start_first_pass(len(w)), _add_first), w)
     if first.metric is None:
         return
