@@ -191,6 +191,8 @@ def describe_plan(facts: JsonObject) -> Iterator[str]:
         yield f"a pass reads {size}, at {rate}/s measured now: {seconds}"
     else:
         yield f"a pass would read {size}"
+    if requests := facts.get("requests_per_pass"):
+        yield f"{requests} requests a pass for features; labels are requested once"
     if kept := facts.get("bytes_kept"):
         rest = size_text(facts["bytes_per_pass"] - kept)
         yield f"{size_text(kept)} of it is kept on the disk of this machine: each later pass reads {rest} over the network"

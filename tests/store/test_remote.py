@@ -305,4 +305,5 @@ def test_remote_cache_is_listed_and_removed(server: ObjectServer, tmp_path: Path
     assert "removed" in CliRunner().invoke(cli, ["cache", "prune"]).output
     assert '"url"' not in CliRunner().invoke(cli, ["cache", "list", "--json"]).output
     planned = CliRunner().invoke(cli, ["plan", URL, "--disk-cache", "100kB"]).output
+    assert f"{len(sv.open_store(URL).layout.chunks)} requests a pass for features" in planned
     assert "100 kB of it is kept" in planned

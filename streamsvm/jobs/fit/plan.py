@@ -211,6 +211,17 @@ class Plan:
         why = None if self.request is None else self.request.why_sampling
         return {} if why is None else {"why_sampling": why}
 
+    def _describe_requests(self) -> JsonObject:
+        """Return the number of requests for features in a pass over a store in an object store, at least one for each array of a
+        chunk, and the bytes that are kept on this machine; empty for other stores.
+        """
+        layout = self.layout
+        if not layout.remote:
+            return {}
+        arrays = 1 if layout.nonzeros is None else 3  # data, indices, indptr
+        kept = {"bytes_kept": min(self.disk_cache, layout.bytes_per_pass)} if self.disk_cache else {}
+        return {"requests_per_pass": arrays * len(layout.chunks), **kept}
+
     def facts(self) -> JsonObject:
         """Return the plan as plain JSON: the table of ``streamsvm plan``."""
         layout = self.layout
@@ -220,9 +231,7 @@ class Plan:
             "columns": layout.columns,
             "chunks": len(layout.chunks),
             "bytes_per_pass": layout.bytes_per_pass,
-            **(
-                {"bytes_kept": min(self.disk_cache, layout.bytes_per_pass)} if layout.remote and self.disk_cache else {}
-            ),
+            **self._describe_requests(),
             "problems": len(self.problems),
             "together": self.problems[0].kind.classes,
             "C": [p.C for p in self.problems],
