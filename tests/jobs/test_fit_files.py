@@ -313,6 +313,17 @@ def test_fit_of_files_chooses_the_best_of_several_C_on_held_out_rows(table: Path
     assert (resumed.exit_code, f"(C = {best:g}, pass" in resumed.output) == (0, True), resumed.output
 
 
+@pytest.mark.parametrize("multi_class", ["ovr", "ovo", "softmax"])
+def test_fit_of_a_frame_chooses_the_best_of_several_C_for_several_classes(multi_class: Any) -> None:
+    """The first row is not of the first class, so that the order of classes in the store is not that of their names."""
+    rng = np.random.default_rng(0)
+    score = np.r_[2.0, rng.normal(size=399)]
+    table = pd.DataFrame({"x": score, "z": rng.normal(size=400), "y": np.digitize(score, [-0.3, 0.8])})
+    fitted = sv.fit(table, y="y", C=(1e-7, 10.0), multi_class=multi_class, loss="logistic", report="none")
+    assert fitted.evaluation.measures["accuracy"] > 0.8
+    assert fitted.model == fitted.models[10.0]
+
+
 def test_fit_of_files_names_the_share_that_is_held_out_as_it_was_given(table: Path) -> None:
     done = run("plan", table, "--label", "left", "--test-fraction", "0.125")
     assert "held out: 12.5 % of the rows" in done.output

@@ -168,12 +168,19 @@ class HeldOutValidation:
 
     def score_models(self, training: Training, models: Mapping[float, Model]) -> None:
         """Score finished models on the held-out rows, as after their last pass."""
-        rows_by_C = {C: [model.weights] for C, model in models.items()}
+        rows_by_C = {C: [self._in_order_of_plan(model)] for C, model in models.items()}
         scores, majority = self._scores(rows_by_C, next(iter(models.values())).expansion)
         for C, score in zip(models, scores, strict=True):
             training.validation_state[repr(C)] = {"score": score, "pass": training.passes, "majority": majority}
             facts = {"pass": training.passes, "C": C, **describe_score(self.plan.measure, score)}
             self.report({"event": "validation", **facts, "best": score, "best_pass": training.passes})
+
+    def _in_order_of_plan(self, model: Model) -> Float64:
+        """Return the weights of a finished model with its classes in the order of the plan, which is that of the labels of held-out rows."""
+        if model.pairs or len(model.weights) == 1:
+            return model.weights
+        weights: Float64 = model.weights[[model.classes.index(name) for name in self.plan.class_names]]
+        return weights
 
     def is_pending(self, training: Training) -> bool:
         """Return whether the last pass has not been evaluated, as when the cluster was lost after the pass."""
