@@ -42,7 +42,10 @@ FORMS: dict[str, tuple[str, dict[str, Any]]] = {
     "tube": (NUMBERS, {"loss": "epsilon_insensitive"}),
     "squared tube": (NUMBERS, {"loss": "squared_epsilon_insensitive"}),
     "ridge": (NUMBERS, {"loss": "squared"}),
-    "curves of numbers": (NUMBERS, {"curves": True, "smooth": "d1", "loss": "squared", "pairs": "auto"}),
+    "curves of numbers": (
+        NUMBERS,
+        {"curves": True, "smooth": "d1", "loss": "squared", "jumps": "auto", "pairs": "auto"},
+    ),
     "quantile": (NUMBERS, {"loss": "pinball", "loss_options": {"quantile": 0.3}}),
     "tube, landmarks": (NUMBERS, {"loss": "epsilon_insensitive", **LANDMARKS}),
     "tube, exact kernel": (NUMBERS, {"loss": "epsilon_insensitive", **RBF}),

@@ -268,8 +268,9 @@ def describe_model(facts: JsonObject) -> Iterator[str]:
     yield f"columns  {facts['columns']}" + (f", of which {', '.join(used)} have weights" if used else "")
     yield from _describe_offsets(facts)
     if facts["function"] == "curves":
+        jumps = f", {facts['expansion']['jumps']} jumps" if "jumps" in facts["expansion"] else ""
         pairs = f", and {facts['expansion']['pairs']} pairs of columns" if "pairs" in facts["expansion"] else ""
-        yield f"curves   of {facts['expansion']['curves']} columns, {facts['expansion']['knots']} knots{pairs}"
+        yield f"curves   of {facts['expansion']['curves']} columns, {facts['expansion']['knots']} knots{jumps}{pairs}"
     elif facts["expansion"]:
         kernel, parameters = facts["expansion"]["kernel"], facts["expansion"]["parameters"]
         values = ", ".join(f"{key} {value:.4g}" for key, value in parameters.items())

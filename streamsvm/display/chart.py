@@ -180,10 +180,11 @@ class Chart:
             self._marks += [element("circle", class_=f"dot f{series}", cx=x, cy=y, r=2.6) for x, y in places]
         self._name(series, name, kind)
 
-    def scatter(self, points: Points, series: int, name: str = "") -> None:
-        """Draw a translucent dot at each point."""
+    def scatter(self, points: Points, series: int, name: str = "", *, solid: bool = False) -> None:
+        """Draw a dot at each point, translucent unless ``solid``."""
+        kind, radius = ("dot", 3.0) if solid else ("cloud", 2.4)
         self._marks += [
-            element("circle", class_=f"cloud f{series}", cx=x, cy=y, r=2.4) for x, y in self._places(points)
+            element("circle", class_=f"{kind} f{series}", cx=x, cy=y, r=radius) for x, y in self._places(points)
         ]
         self._name(series, name, "bars")
 

@@ -101,7 +101,7 @@ def draw_pairs(run: RunRecord) -> PagePart | None:
 def _draw_table(pair: ColumnPair, k: int, run: RunRecord) -> Markup:
     """Draw the table of a pair for a problem as a map of colored cells. Cells without training rows are left empty."""
     effect, (of_rows, of_columns) = pair.effects[k], pair.cells
-    left, top, right, bottom = 116.0, 24.0, 432.0, 250.0
+    left, top, right, bottom = 116.0, 24.0, 426.0, 228.0
     width, height = (right - left) / len(of_columns), (bottom - top) / len(of_rows)
     largest = max((abs(x) for line in effect for x in line), default=0.0) or 1.0
     positive, negative = _effect_colors(run, pair.outcomes[k])
@@ -123,8 +123,8 @@ def _draw_table(pair: ColumnPair, k: int, run: RunRecord) -> Markup:
         labels.append(element("text", shorten(of_rows[i], 17), class_="tick y", x=left - 6, y=y))
     for j in _choose_labels(len(of_columns), MAX_COLUMN_LABELS):
         x = left + (j + 0.5) * width
-        labels.append(element("text", shorten(of_columns[j], 17), class_="tick x", x=x, y=bottom + 16))
-    labels.append(element("text", shorten(pair.names[1], 40), class_="axis x", x=(left + right) / 2, y=HEIGHT - 1))
+        labels.append(element("text", shorten(of_columns[j], 17), class_="tick x", x=x, y=bottom + 15))
+    labels.append(element("text", shorten(pair.names[1], 40), class_="axis x", x=(left + right) / 2, y=HEIGHT - 5))
     ends = f"from {format_number(-largest)} to {format_number(largest)}"
     says = f"joint effect of {' and '.join(pair.names)} on the decision value, {ends}"
     drawing = element("svg", *cells, frame, *labels, viewBox=f"0 0 {WIDTH} {HEIGHT}", role="img", aria_label=says)
@@ -171,7 +171,12 @@ def _draw_curve(one: TableColumn, curve: Curve, run: RunRecord) -> Markup:
     inner = slice(1, -1) if len(curve.x) > MIN_KNOTS_TO_CUT else slice(None)
     x, rows = curve.x[inner], curve.rows[inner]
     shown = [effect[inner] for effect in curve.effects[:SERIES]]
-    low, high = min(map(min, shown)), max(map(max, shown))
+    jumps = [
+        [point for point in zip(curve.jumps, effects, strict=False) if x[0] <= point[0] <= x[-1]]
+        for effects in curve.jump_effects
+    ]
+    heights = [*shown, *([y for _, y in points] for points in jumps[:SERIES] if points)]
+    low, high = min(map(min, heights)), max(map(max, heights))
     high = high if high > low else low + 1.0
     across, upwards = linear_axis(x[0], x[-1], ACROSS), linear_axis(low - 0.25 * (high - low), high, UPWARDS)
     says = f"effect of {one.name} on the decision value, from {format_number(low)} to {format_number(high)}"
@@ -190,6 +195,8 @@ def _draw_curve(one: TableColumn, curve: Curve, run: RunRecord) -> Markup:
         outcome = curve.outcomes[k]
         series = classes.index(outcome) if outcome in classes else k
         chart.line(zip(x, effect, strict=True), series % SERIES, shorten(outcome, 24))
+        if k < len(jumps) and jumps[k]:
+            chart.scatter(jumps[k], series % SERIES, "values with an effect of their own" if k == 0 else "", solid=True)
     return chart.render()
 
 

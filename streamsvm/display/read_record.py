@@ -210,6 +210,10 @@ class Curve(msgspec.Struct):
     """The values at the knots less their mean, for each problem."""
     outcomes: list[str]
     """For each problem the class for which a positive value counts."""
+    jumps: list[float] = []
+    """The values at which the curve jumps."""
+    jump_effects: list[list[float]] = []
+    """The effects at these values, for each problem."""
 
 
 class ColumnValue(msgspec.Struct):

@@ -3,6 +3,7 @@ it.
 
 scaling         standardization and centering
 curves          piecewise-linear curves of columns: knots, the penalty, rows of hat functions
+jumps           values of numbers with effects of their own, and the test that finds them
 column_pairs    tables of pairs of columns: cells, the penalty
 pair_statistic  the test that chooses pairs
 landmarks       selection of the rows that become landmarks

@@ -4,7 +4,8 @@
 
 with a curve c_j for each column of numbers, and a weight w_l for each indicator column (one-hot category or word; the
 store lists them in its fact ``indicators``) and for each column of 0 and 1, on which every function is linear. A constant
-column has neither. Chosen pairs of columns have tables in addition (``features.column_pairs``).
+column has neither. Single values can have effects of their own (``features.jumps``), and chosen pairs of columns tables
+(``features.column_pairs``).
 
 **Features.** h_r is the hat function of knot r of a curve: 1 there, 0 at the other knots, and linear in between. A curve
 is c(x) = theta' h(x), with theta its values at the knots. The solver sees z = B' h(x), with B B' = S^-1, so that its ridge
@@ -47,6 +48,7 @@ from streamsvm.compute.blocks.curves import LEVELS, Basis, Curved, add_to_histog
 from streamsvm.compute.blocks.operators import decision_values
 from streamsvm.errors import DataError
 from streamsvm.features.column_pairs import ColumnPairs, Variables, component_sizes, decode_column_pairs
+from streamsvm.features.jumps import Jumps, decode_jumps
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, check_columns, row_count, row_slice
 from streamsvm.types import FeaturePart, LinearSolution, Statistics
 
@@ -111,6 +113,8 @@ class Hats:
     """The standard deviations of the columns ``linear``."""
     pairs: ColumnPairs | None = None
     """The pairs of columns with tables; None: there are none."""
+    jumps: Jumps | None = None
+    """The values with effects of their own; None: there are none."""
     _feature_codes: Int32 = field(init=False, repr=False, compare=False)
     """(d,) What each stored column is: i >= 0: curve number i; -1 - l: linear column number l; -1 - d: neither."""
 
@@ -127,13 +131,23 @@ class Hats:
 
     @property
     def additive_features(self) -> int:
-        """Number of components of curves and linear columns."""
+        """Number of components of curves, linear columns and jumps."""
+        return self.first_jump + (0 if self.jumps is None else len(self.jumps.values))
+
+    @property
+    def first_jump(self) -> int:
+        """The component of the first jump."""
         return len(self.knots) + len(self.linear)
+
+    @property
+    def entries_of_tail(self) -> int:
+        """Number of entries of every row for jumps and pairs."""
+        return (0 if self.jumps is None else len(self.jumps.columns)) + (0 if self.pairs is None else len(self.pairs))
 
     @property
     def part_rows(self) -> int:
         """The number of rows that are mapped at a time."""
-        return part_rows(len(self.curved) + (0 if self.pairs is None else (len(self.pairs) + 1) // 2))
+        return part_rows(len(self.curved) + (self.entries_of_tail + 1) // 2)
 
     @property
     def nbytes(self) -> int:
@@ -145,15 +159,19 @@ class Hats:
         the linear columns' nonzeros.
         """
         count, curves = self.part_rows, len(self.curved)
-        pairs = 0 if self.pairs is None else 8 * len(self.pairs) + 4 * len(self.pairs.counts)
-        return count * (16 * (curves + 1) + pairs) + min(24 * count * len(self.linear), 3 * block_bytes)
+        codes = 0 if self.pairs is None else 4 * len(self.pairs.counts)
+        codes += 0 if self.jumps is None else 40 * len(self.jumps.columns)
+        return count * (16 * (curves + 1) + 8 * self.entries_of_tail + codes) + min(
+            24 * count * len(self.linear), 3 * block_bytes
+        )
 
     def rows(self, X: Rows, bias: float) -> CSR:
         """Return the rows h(x) of stored rows, with a constant feature of value ``bias``."""
-        if self.pairs is None:
-            return hat_rows(X, self._feature_codes, self.knots, self.starts, bias)
-        rows = hat_rows(X, self._feature_codes, self.knots, self.starts, bias, len(self.pairs))
-        self.pairs.fill(X, rows, self.additive_features)
+        rows = hat_rows(X, self._feature_codes, self.knots, self.starts, bias, self.entries_of_tail)
+        if self.jumps is not None:
+            self.jumps.fill(X, rows, self.first_jump, self.entries_of_tail)
+        if self.pairs is not None:
+            self.pairs.fill(X, rows, self.additive_features)
         return rows
 
     def parts(self, X: Rows, bias: float) -> Iterator[FeaturePart]:
@@ -183,11 +201,15 @@ class Hats:
 
     def linear_weights(self, weights: Float64) -> Float64:
         """Return the weights of the columns ``linear`` among those of all features."""
-        return weights[..., len(self.knots) : self.additive_features]
+        return weights[..., len(self.knots) : self.first_jump]
+
+    def jump_weights(self, weights: Float64) -> Float64:
+        """Return the weights of jumps among those of all features."""
+        return weights[..., self.first_jump : self.additive_features]
 
     def contributions(self, values: Float64, weights: Float64) -> Float64:
         """Return the contributions of the columns, and of the pairs after them, to the decision values of stored rows (n, d): a
-        column's curve less the mean of the curve over the training rows, weight times value, or the value of a cell.
+        column's curve less the mean of the curve over the training rows, with a jump, weight times value, or the value of a cell.
         (n, k, d + pairs). ``weights``: (k, features).
         """
         pairs = 0 if self.pairs is None else len(self.pairs)
@@ -196,6 +218,9 @@ class Hats:
             contributions[:, k, self.linear] = values[:, self.linear] * self.linear_weights(row)
             for curve in self.shapes(row):
                 contributions[:, k, curve.column] = np.interp(values[:, curve.column], curve.knots, curve.values)
+            if self.jumps is not None:
+                of_jumps = self.jumps.effects(Dense(values.astype(np.float32)), self.jump_weights(row))
+                contributions[:, k, self.jumps.columns] += of_jumps
             if self.pairs is not None:
                 effects = self.pairs.effects(Dense(values.astype(np.float32)), row[self.additive_features :])
                 contributions[:, k, self.columns :] = effects
@@ -221,6 +246,7 @@ class Hats:
     def header(self) -> dict[str, Any]:
         """Return everything except the arrays, as plain JSON."""
         counts = {"curves": len(self.curved), "knots": len(self.knots), "columns": self.columns}
+        counts |= {} if self.jumps is None else {"jumps": len(self.jumps.values)}
         return counts if self.pairs is None else counts | {"pairs": len(self.pairs)}
 
     def tensors(self) -> dict[str, NDArray[Any]]:
@@ -228,6 +254,7 @@ class Hats:
         named: dict[str, NDArray[Any]] = {"curves.columns": self.curved, "curves.linear": self.linear}
         named |= {"curves.knots": self.knots, "curves.starts": self.starts, "curves.deviations": self.deviations}
         named |= {"curves.squares": self.squares, "curves.products": self.products}
+        named |= {} if self.jumps is None else self.jumps.tensors()
         return named if self.pairs is None else named | self.pairs.tensors()
 
 
@@ -257,7 +284,8 @@ def decode_hats(header: dict[str, Any], tensors: dict[str, NDArray[Any]]) -> Hat
         raise DataError("the knots of a curve are not increasing")
     squares, products, deviations = moments
     pairs = decode_column_pairs(tensors, columns)
-    return Hats(columns, curved, linear, knots, starts, squares, products, deviations, pairs)
+    jumps = decode_jumps(tensors, curved)
+    return Hats(columns, curved, linear, knots, starts, squares, products, deviations, pairs, jumps)
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +332,7 @@ class Curves:
         ``statistics``: those of the stored columns.
         """
         largest = np.maximum(np.abs(statistics.minimum), np.abs(statistics.maximum))[self.hats.linear]
-        cells = np.ones(self.hats.features - self.hats.additive_features)
+        cells = np.ones(self.hats.features - self.hats.first_jump)
         sizes = np.concatenate([np.ones(len(self.hats.knots)), largest, cells, [abs(self.bias)]])
         for part, B in [] if self.basis is None else self.basis.blocks():
             sizes[part] = np.abs(B).max(axis=0)
@@ -320,7 +348,7 @@ class Curves:
         longest, pairs = 0 if self.basis is None else int(np.diff(self.hats.starts).max(initial=0)), self.hats.pairs
         if pairs is not None:  # a value of a cell is a sum over all cells of its table
             longest = max(longest, 2 * int(pairs.counts.max()) + 2)
-        return longest + 2 * len(self.hats.curved) + len(self.hats.linear) + (0 if pairs is None else len(pairs)) + 4
+        return longest + 2 * len(self.hats.curved) + len(self.hats.linear) + self.hats.entries_of_tail + 4
 
 
 def make_basis(starts: Int64, smooth: str) -> Basis | None:

@@ -53,7 +53,9 @@ class ColumnFacts(NamedTuple):
     """The offsets subtracted from columns, by number."""
     curves: Mapping[int, list[Effect]] = MappingProxyType({})
     """The curves of all problems by the number of their column, whose ``weights`` are such that weight times deviation is
-    the standard deviation of the curve."""
+    the standard deviation of the curve, with its jumps."""
+    jumps: Mapping[int, list[Effect]] = MappingProxyType({})
+    """The jumps of these curves, likewise."""
 
     def block_of(self, j: int) -> tuple[int, int] | None:
         """Return the range [start, stop) of one-hot columns that contains column j; None if there is none."""
@@ -90,10 +92,11 @@ def _collect_facts(model: Model, store: Store) -> ColumnFacts:
     is_linear = model.expansion is None and model.weights.shape[1] == d + 1
     deviation = np.sqrt(statistics.M2 / store.layout.rows)
     weights, curves = model.weights[:, :d] if is_linear else np.empty((0, d)), dict[int, list[Effect]]()
+    jumps = dict[int, list[Effect]]()
     if model.kind == CURVES:
-        weights, curves = _weights_of_curves(model, deviation)
+        weights, curves, jumps = _weights_of_curves(model, deviation)
     sources = group_columns(store.facts.get("names"), store.facts.get("encoding"), d)
-    return ColumnFacts(sources, weights, statistics.mean, deviation, model.offsets, curves)
+    return ColumnFacts(sources, weights, statistics.mean, deviation, model.offsets, curves, jumps)
 
 
 def rank_pairs(model: Model) -> list[tuple[list[PairEffect], float]]:
@@ -139,18 +142,25 @@ def _most_frequent(shares: Float64) -> list[int]:
     return sorted(np.argsort(-shares, kind="stable")[:MAX_CELLS].tolist())
 
 
-def _weights_of_curves(model: Model, deviation: Float64) -> tuple[Float64, dict[int, list[Effect]]]:
-    """Return ``ColumnFacts.weights`` and ``ColumnFacts.curves`` of a model of curves."""
+def _weights_of_curves(
+    model: Model, deviation: Float64
+) -> tuple[Float64, dict[int, list[Effect]], dict[int, list[Effect]]]:
+    """Return ``ColumnFacts.weights``, ``ColumnFacts.curves`` and ``ColumnFacts.jumps`` of a model of curves."""
     weights, curves = np.zeros((len(model.weights), len(deviation))), dict[int, list[Effect]]()
+    jumps = dict[int, list[Effect]]()
     row = {outcome: k for k, outcome in enumerate(model.outcomes)}
     for one in model.effects()[0]:
         k, j = row[one.outcome], one.column
-        if one.curve:
+        if one.jump:  # added to the variance of the curve, which comes first
+            jumps.setdefault(j, []).append(one)
+            of_curve = weights[k, j] * deviation[j]
+            weights[k, j] = math.hypot(of_curve, one.importance) / deviation[j] if deviation[j] > 0 else 0.0
+        elif one.curve:
             curves.setdefault(j, []).append(one)
             weights[k, j] = one.importance / deviation[j] if deviation[j] > 0 else 0.0
         else:
             weights[k, j] = one.effect[0]
-    return weights, curves
+    return weights, curves, jumps
 
 
 def column_effects(facts: ColumnFacts) -> Float64:
@@ -198,6 +208,9 @@ def _describe_value(facts: ColumnFacts, j: int) -> JsonObject:
     elif number is not None and number in facts.curves:  # rows without a value have 0 in the column of numbers
         at_zero = facts.offsets.get(number, 0.0)
         pulls = w + np.array([np.interp(at_zero, one.x, one.effect) for one in facts.curves[number][:MAX_PROBLEMS]])
+        for k, one in enumerate(facts.curves[number][:MAX_PROBLEMS]):
+            of_zero = (j for j in facts.jumps.get(number, []) if j.outcome == one.outcome and j.x[0] == at_zero)
+            pulls[k] += sum(float(j.effect[0]) for j in of_zero)
     elif number is not None:
         pulls = w - facts.weights[:MAX_PROBLEMS, number] * facts.mean[number]
     else:
@@ -211,17 +224,23 @@ def _describe_value(facts: ColumnFacts, j: int) -> JsonObject:
         "deviation": float(facts.deviation[j]),
         "weights": [_round(value) for value in w.tolist()],
         "pulls": [_round(value) for value in pulls.tolist()],
-        **({"curve": _describe_curve(facts.curves[j])} if j in facts.curves else {}),
+        **({"curve": _describe_curve(facts.curves[j], facts.jumps.get(j, []))} if j in facts.curves else {}),
     }
 
 
-def _describe_curve(curves: list[Effect]) -> JsonObject:
-    """Return the curves of a column in all problems as plain JSON."""
+def _describe_curve(curves: list[Effect], jumps: list[Effect]) -> JsonObject:
+    """Return the curves of a column in all problems as plain JSON. The effect of a jump includes that of the curve there."""
+    of_outcomes = [[j for j in jumps if j.outcome == one.outcome] for one in curves[:MAX_PROBLEMS]]
     return {
         "x": [_round(value) for value in curves[0].x.tolist()],
         "rows": [_round(value) for value in curves[0].rows.tolist()],
         "effects": [[_round(value) for value in one.effect.tolist()] for one in curves[:MAX_PROBLEMS]],
         "outcomes": [one.outcome for one in curves[:MAX_PROBLEMS]],
+        "jumps": [_round(float(j.x[0])) for j in of_outcomes[0]],
+        "jump_effects": [
+            [_round(float(np.interp(j.x[0], one.x, one.effect) + j.effect[0])) for j in own]
+            for one, own in zip(curves, of_outcomes, strict=False)
+        ],
     }
 
 

@@ -187,6 +187,8 @@ class Effect(NamedTuple):
     importance: float
     """The standard deviation of the effect over the training rows."""
     curve: bool
+    jump: bool = False
+    """Whether it is the effect of a single value ``x`` (1,) of a column with a curve, in addition to the curve."""
 
 
 class PairVariable(NamedTuple):
@@ -463,7 +465,7 @@ class Model:
         effects, intercepts = self.effects()
         weights, row = np.zeros((len(self.weights), self.columns)), {name: k for k, name in enumerate(self.outcomes)}
         for one in effects:
-            weights[row[one.outcome], one.column] = np.nan if one.curve else one.effect[0]
+            weights[row[one.outcome], one.column] = np.nan if one.curve or one.jump else one.effect[0]
         names, parts = load_name(COLUMN_NAMES)(self), load_name(CONTRIBUTIONS)(self, X)
         pairs = self._check_curves().pairs
         if pairs is not None:  # they follow the columns
@@ -519,8 +521,9 @@ class Model:
 
         - ``outcome``: the class whose decision value has the curve
         - ``column``: the column of the table
-        - ``value``: the value of that column for which a weight stands, such as a category; empty for a curve
-        - ``x``: the knot in the original units of the column; 1 for a weight
+        - ``value``: the value of that column for which a weight stands, such as a category, or at which a curve jumps; empty for a
+          curve
+        - ``x``: the knot in the original units of the column; 1 for a weight; the value of a jump, which is added to the curve there
         - ``effect``: what is added to the decision value at x, for a curve less its mean over the training rows. Between
           knots the effect is linear, outside of them constant.
         - ``rows``: about the fraction of the training rows near the knot; NaN for a weight
@@ -536,6 +539,7 @@ class Model:
         frames = []
         for one in effects:
             column, value, sign = sources[one.column]
+            value = f"{one.x[0]:.9g}" if one.jump else value
             table = {"outcome": one.outcome, "column": column, "value": value, "x": one.x, "effect": one.effect * sign}
             frames.append(pd.DataFrame(table | {"rows": one.rows, "importance": one.importance}))
         frame = pd.concat(frames, ignore_index=True)
@@ -560,7 +564,21 @@ class Model:
             for j, w, deviation in of_columns:
                 one, none = np.ones(1), np.full(1, np.nan)
                 effects.append(Effect(outcome, j, one, w * one, none, abs(w) * float(deviation), curve=False))
+            effects += self._effects_of_jumps(hats, outcome, weights[:-1])
         return effects, intercepts
+
+    def _effects_of_jumps(self, hats: Hats, outcome: str, weights: Float64) -> list[Effect]:
+        if hats.jumps is None:
+            return []
+        jumps, effects = hats.jumps, []
+        columns = np.repeat(jumps.columns, np.diff(jumps.starts)).tolist()
+        of_values = zip(columns, jumps.values, jumps.rows, hats.jump_weights(weights), strict=True)
+        for column, value, rows, weight in of_values:
+            x = np.array([np.float64(value) + self.offsets.get(column, 0.0)])
+            importance = abs(float(weight)) * float(np.sqrt(rows * (1.0 - rows)))
+            arrays = (x, np.array([weight]), np.array([rows]))
+            effects.append(Effect(outcome, column, *arrays, importance, curve=False, jump=True))
+        return effects
 
     @with_python_wording
     def tables(self) -> pd.DataFrame:

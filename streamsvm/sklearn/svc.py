@@ -250,6 +250,9 @@ class StreamSVC(ProvingEstimator, StreamClassifier):
         Largest number of knots of a curve; by default 64.
     smooth : 'd2', 'd1' or 'none', optional
         Penalty of curves: mostly of changes of the slope (the default), of the slope, or of the values at the knots, which suits every solver.
+    jumps : 'auto' or str, optional
+        Values with an effect of their own in addition to the curve: frequent ones whose target differs from that of the rows around them, by
+        a test, or given ones: 'term=84,amount=25000'. By default none.
     pairs : 'auto', int or str, optional
         Pairs of columns whose joint effect is fitted as a table in addition to curves: those that pass a test on what curves leave over, at most
         so many of them, or named ones: 'age*income,city*year'. By default none.
@@ -323,6 +326,7 @@ class StreamSVC(ProvingEstimator, StreamClassifier):
     curves: bool = False
     knots: int | None = None
     smooth: SmoothName | None = None
+    jumps: str | None = None
     pairs: int | str | None = None
     pair_scale: float | None = None
     certify: CertifyName | None = None

@@ -62,7 +62,7 @@ class StreamSVR(RegressorMixin, ProvingEstimator):
     l1_ball : float, optional
         With the loss 'squared', the lasso: minimize C ||Xw - y||^2 subject to ||w||_1 <= l1_ball, without 1/2 ||w||^2, by a Frank-Wolfe
         method. Only linear models.
-    curves, knots, smooth, pairs, pair_scale
+    curves, knots, smooth, jumps, pairs, pair_scale
         As for ``StreamSVC``.
     certify : 'labels', 'full' or 'updates', optional
         Store with the model what its proofs need: ``decision_interval`` then bounds the predictions of the exact optimum. Only linear models.
@@ -94,6 +94,7 @@ class StreamSVR(RegressorMixin, ProvingEstimator):
     curves: bool = False
     knots: int | None = None
     smooth: SmoothName | None = None
+    jumps: str | None = None
     pairs: int | str | None = None
     pair_scale: float | None = None
     certify: CertifyName | None = None

@@ -63,6 +63,7 @@ OTHER: dict[str, Any] = {
     "curves": True,
     "knots": 16,
     "smooth": "d1",
+    "jumps": "column 0=1",
     "pairs": "column 0*column 1",
     "pair_scale": 0.5,
     "landmarks": 7,

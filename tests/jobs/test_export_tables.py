@@ -42,7 +42,11 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"missing": "indicator"},
         {"curves": True, "knots": 12, "pairs": "color*v1,size*big,day.years*stamp.years,v1 missing*price,color*size"},
     ),
-    "curves of three": ("three", {"missing": "mean"}, {"curves": True, "knots": 12, "multi_class": "ovr"}),
+    "curves of three": (
+        "three",
+        {"missing": "zero"},
+        {"curves": True, "knots": 12, "multi_class": "ovr", "jumps": "v1=0,price=0"},
+    ),
     "kernel": ("two", {"missing": "indicator"}, {"kernel": "rbf", "landmarks": 20, "standardize": True}),
     "several kernels": ("three", {"missing": "mean"}, {"kernel": "laplacian", "landmarks": 20, "calibrate": "sigmoid"}),
 }

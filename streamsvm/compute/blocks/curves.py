@@ -285,7 +285,7 @@ def add_to_histograms(X: Rows, columns: Int64, counts: Int64, minimum: Float32, 
 
 
 @compiled()
-def _level(bits: int) -> int:
+def level_of(bits: int) -> int:
     """Return the upper 16 bits of a float32 as a number that rises with the float32; -0 is counted as 0."""
     upper = bits >> 16
     if bits == 0x80000000:
@@ -300,7 +300,7 @@ def _count_dense(
     for i in range(values.shape[0]):
         for j in range(columns.size):
             x = values[i, columns[j]]
-            counts[j, _level(np.int64(bits[i, columns[j]]))] += 1
+            counts[j, level_of(np.int64(bits[i, columns[j]]))] += 1
             minimum[j] = min(minimum[j], x)
             maximum[j] = max(maximum[j], x)
 
@@ -319,7 +319,7 @@ def _count_sparse(
     for p in range(values.size):
         j = place[indices[p]]
         if j >= 0:
-            counts[j, _level(np.int64(bits[p]))] += 1
+            counts[j, level_of(np.int64(bits[p]))] += 1
             minimum[j] = min(minimum[j], values[p])
             maximum[j] = max(maximum[j], values[p])
             absent[j] -= 1

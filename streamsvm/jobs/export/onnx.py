@@ -376,7 +376,7 @@ def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str
     """Add the decision values (n, k) of stored rows (n, d) by a model of curves.
 
     The number r of the piece is the number of inner knots that are not above x. The two hat functions of the piece are
-    rounded to float32, as the model rounds them.
+    rounded to float32, as the model rounds them, and so are numbers that are compared with the values of jumps.
     """
     decision = graph.constant(model.weights[:, -1][np.newaxis])
     if len(hats.linear):
@@ -399,6 +399,15 @@ def _add_curves(model: Model, hats: Hats, graph: GraphBuilder, rows: str) -> str
             rounded = graph.add("Cast", single, to=DOUBLE)
             effect = graph.add("Gather", graph.constant(values), piece, axis=0)
             decision = graph.add("Add", decision, graph.add("Mul", rounded, effect))
+    if hats.jumps is not None:
+        of_jumps = hats.jump_weights(model.weights[:, :-1]).T
+        for column, start, stop in zip(
+            hats.jumps.columns.tolist(), hats.jumps.starts, hats.jumps.starts[1:], strict=False
+        ):
+            x = graph.add("Cast", graph.add("Gather", rows, graph.constant(np.array([column])), axis=1), to=FLOAT)
+            is_value = graph.add("Equal", x, graph.constant(hats.jumps.values[np.newaxis, start:stop]))
+            indicators = graph.add("Cast", is_value, to=DOUBLE)
+            decision = graph.add("Add", decision, graph.add("MatMul", indicators, graph.constant(of_jumps[start:stop])))
     return decision if hats.pairs is None else _add_pairs(model, hats.pairs, graph, rows, decision)
 
 

@@ -3,7 +3,7 @@
 A row of the file is a piece of a curve: for values of the column between ``from`` and ``to`` the effect is linear between
 ``effect_from`` and ``effect_to``; below the first and above the last piece of a column it is constant. Columns of category
 values, words and marks have one piece each, from 0 to 1: the effect of the value named is ``effect_to``, and 0 where it is
-absent. Each outcome has an intercept. Numbers are written with all their digits.
+absent. A line with ``value`` and the same number in ``from`` and ``to`` is a jump, what is added to a curve at this very value. Each outcome has an intercept. Numbers are written with all their digits.
 
 With pairs of columns the file has four columns more: a row is also a cell of a pair, in which ``column`` has ``value``, or is at
 least ``from`` and below ``to`` (empty: without limit), and ``other_column`` has ``other_value``, or is in ``other_from`` to
@@ -39,6 +39,10 @@ def write_rating_table(model: Model) -> Iterator[bytes]:
     for one in effects:
         column, value, sign = sources[one.column]
         named, none = (one.outcome, names[one.column], column, value), [""] * len(PAIR_HEAD) if pairs else []
+        if one.jump:
+            at, effect = float(one.x[0]), float(one.effect[0])
+            yield _line((*named[:3], f"{at:.9g}", at, at, effect, effect, *none))
+            continue
         if not one.curve:
             yield _line((*named, 0.0, 1.0, 0.0, sign * one.effect[0], *none))
             continue

@@ -29,6 +29,7 @@ from streamsvm.compute.blocks.column_pairs import NO_LEVEL
 from streamsvm.errors import UsageError
 from streamsvm.features.column_pairs import ColumnPairs
 from streamsvm.features.curves import Hats
+from streamsvm.features.jumps import Jumps
 from streamsvm.jobs.export.hashed_values import read_hashed_values
 from streamsvm.jobs.export.table import (
     KEEP,
@@ -247,10 +248,24 @@ def _decision_expression(model: Model, table: RawTable, problem: int) -> str:
             terms.append(
                 f"CASE WHEN {_value_expression(table, columns[place])} IS NULL THEN {number_literal(weight)} ELSE 0 END"
             )
+    if isinstance(model.expansion, Hats) and model.expansion.jumps is not None:
+        of_values = model.expansion.jump_weights(model.weights[problem, :-1])
+        terms += _jump_expressions(table, model.expansion.jumps, of_values)
     if isinstance(model.expansion, Hats) and model.expansion.pairs is not None:
         cells = model.weights[problem, model.expansion.additive_features : -1]
         terms += _pair_expressions(table, model.expansion.pairs, cells)
     return "\n    + ".join([f"CAST({number_literal(constant)} AS {DOUBLE})", *terms])
+
+
+def _jump_expressions(table: RawTable, jumps: Jumps, weights: Float64) -> list[str]:
+    """Return the expressions of the jumps of each column."""
+    places, terms = dict(table.columns_with_places()), []
+    for column, start, stop in zip(jumps.columns.tolist(), jumps.starts, jumps.starts[1:], strict=False):
+        value = f"CAST({_number_expression(table, places, column)} AS REAL)"  # as stored rows are
+        of_values = zip(jumps.values[start:stop].tolist(), weights[start:stop].tolist(), strict=True)
+        whens = [f"WHEN {number_literal(at)} THEN {number_literal(weight)}" for at, weight in of_values]
+        terms.append(f"CASE {value} {' '.join(whens)} ELSE 0 END")
+    return terms
 
 
 def _pair_expressions(table: RawTable, pairs: ColumnPairs, weights: Float64) -> list[str]:

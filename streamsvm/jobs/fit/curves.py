@@ -1,7 +1,8 @@
 """Curves of a fit (--curves): which columns have them, the memory that they need, and the reading that chooses knots.
 
 One reading of the training rows counts the values of each column, before the first pass. Only numbers are counted, not
-labels, so that folds and probabilities are not affected.
+labels, so that folds and probabilities are not affected. With --jumps auto another reading sums the labels of frequent values
+(``jobs.fit.jumps``).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.column_pairs import count_marks_together
+from streamsvm.compute.blocks.frequent_values import SLOTS
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
 from streamsvm.features.curves import (
@@ -26,8 +28,18 @@ from streamsvm.features.curves import (
     make_basis,
     part_rows,
 )
+from streamsvm.features.jumps import MAX_JUMPS
 from streamsvm.jobs.fit.column_pairs import PairRequest, find_variables, request_pairs
-from streamsvm.jobs.fit.options import FitJob
+from streamsvm.jobs.fit.jumps import (
+    MAX_TARGETS,
+    TABLE_BYTES,
+    FrequentValues,
+    find_jumping_values,
+    request_jumps,
+    select_weighted,
+    take_values,
+)
+from streamsvm.jobs.fit.options import AUTO_JUMPS, FitJob
 from streamsvm.rows import Float64, Int64
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.newton.preconditioner import max_explicit_components
@@ -54,6 +66,22 @@ class CurveRequest:
     """The value of the constant feature."""
     pairs: PairRequest | None = None
     """The pairs of columns; None: no pairs."""
+    jumps: str | tuple[tuple[int, float], ...] | None = None
+    """AUTO_JUMPS: jumps are found by a test; or given ones, each as column and stored value; None: no jumps."""
+
+    @property
+    def jump_entries(self) -> int:
+        """The largest number of entries of a row for jumps."""
+        if isinstance(self.jumps, tuple):
+            return len({column for column, _ in self.jumps})
+        return 0 if self.jumps is None else len(self.columns)
+
+    @property
+    def max_jumps(self) -> int:
+        """An upper bound of the number of jumps."""
+        if isinstance(self.jumps, tuple):
+            return len(self.jumps)
+        return 0 if self.jumps is None else MAX_JUMPS * len(self.columns)
 
     def layout_of_features(self, layout: Layout) -> Layout:
         """Return the layout of the rows that the solver sees: sparse, with two entries a curve and one a pair.
@@ -68,13 +96,13 @@ class CurveRequest:
                 always * rows + stored for rows, stored in zip(layout.chunks, layout.nonzeros, strict=True)
             )
         components = len(self.columns) * min(self.knots, max(2, layout.rows)) + len(self.linear)
-        components += 0 if self.pairs is None else self.pairs.max_cells(layout.rows)
+        components += self.max_jumps + (0 if self.pairs is None else self.pairs.max_cells(layout.rows))
         return replace(layout, columns=components, nonzeros=nonzeros, dtype="float32")
 
     @property
     def entries_per_row(self) -> int:
-        """The number of entries of a row for curves and pairs."""
-        return 2 * len(self.columns) + (0 if self.pairs is None else self.pairs.most)
+        """The number of entries of a row for curves, jumps and pairs."""
+        return 2 * len(self.columns) + self.jump_entries + (0 if self.pairs is None else self.pairs.most)
 
     def cost(self, solver: AnySolver, problem: Problem, seen: Layout) -> Cost:
         """Return upper bounds of the memory that the solver needs, whether or not columns have so few values that it
@@ -91,7 +119,11 @@ class CurveRequest:
         ``problems``: the number of problems.
         """
         q, linear = len(self.columns), len(self.linear)
-        counting = max(0, q * (HISTOGRAM_BYTES + 8) + 2 * HISTOGRAM_BYTES - solver_bytes)
+        each = HISTOGRAM_BYTES + 8
+        if self.jumps == AUTO_JUMPS:
+            targets = min(MAX_TARGETS, max(1, len(layout.classes) - 1)) if layout.classes else 2
+            each += max(TABLE_BYTES, (1 + targets) * (HISTOGRAM_BYTES + 8 * SLOTS)) + 4 * SLOTS
+        counting = max(0, q * each + 2 * HISTOGRAM_BYTES - solver_bytes)
         knots = min(self.knots, max(2, layout.rows))
         matrices = 0 if self.smooth == NONE else 8 * q * knots * knots + 32 * knots * knots
         rows, always = min(part_rows(q), layout.largest_chunk), self.entries_per_row
@@ -114,6 +146,7 @@ class CurveRequest:
     def describe(self) -> JsonObject:
         """Return the request as plain JSON."""
         curves = {"columns": len(self.columns), "knots": self.knots, "smooth": self.smooth}
+        curves |= {} if self.jumps is None else {"jumps": "by a test" if self.jumps == AUTO_JUMPS else len(self.jumps)}
         return curves if self.pairs is None else curves | {"pairs": self.pairs.describe()}
 
 
@@ -142,7 +175,17 @@ def request_curves(job: FitJob, store: Store, problems: list[Problem]) -> tuple[
     deviations = np.sqrt(statistics.M2 / store.layout.rows)[is_linear]
     pairs = request_pairs(job, store, columns, np.flatnonzero(is_mark))
     linear = np.flatnonzero(is_linear)
-    request = CurveRequest(columns, linear, deviations, entries, knots, job.smooth or D2, job.bias, pairs)
+    request = CurveRequest(
+        columns,
+        linear,
+        deviations,
+        entries,
+        knots,
+        job.smooth or D2,
+        job.bias,
+        pairs,
+        request_jumps(job, store, columns),
+    )
     seen = request.layout_of_features(store.layout)
     per_row = -(-sum(seen.nonzeros or ()) // max(1, seen.rows))
     return request, [replace(one, columns=seen.columns, nonzeros=per_row * one.rows) for one in problems]
@@ -159,23 +202,32 @@ def check_solver_for_curves(solver: AnySolver, name: str, problem: Problem, requ
 
 
 def make_curves(request: CurveRequest, store: Store, report: Report, depth: int) -> Curves:
-    """Read the rows once and return the map to curves, with the variables that can form pairs. Raises UsageError if no column
-    has a curve, DataError, StorageError.
+    """Read the rows once and return the map to curves, with the variables that can form pairs; once more if jumps are found by a
+    test. Rows of weight 0 do not count. Raises UsageError if no column has a curve, DataError, StorageError.
     """
     histograms, pairs = ColumnHistograms(request.columns), request.pairs
     marks = np.empty(0, np.int64) if pairs is None else pairs.marks
     together = np.zeros((len(marks), len(marks)), np.int64)
+    frequent = FrequentValues(request.columns) if request.jumps == AUTO_JUMPS else None
     with Stream(store, epoch_visits(store.layout, 0, 0, shuffled=False), depth=depth) as stream:
         for loaded in stream:
-            histograms.add(loaded.chunk.X)
+            X = select_weighted(loaded.chunk).X
+            histograms.add(X)
+            if frequent is not None:
+                frequent.add(X)
             if len(marks):
-                count_marks_together(loaded.chunk.X, marks, together)
+                count_marks_together(X, marks, together)
     hats = histograms.hats(store.layout.columns, request.linear, request.deviations, request.knots)
     if not len(hats.curved):
         raise _no_curves_error(store)
-    report({"event": "curves", **request.describe(), "curves": len(hats.curved), "all_knots": len(hats.knots)})
+    if frequent is not None:
+        jumps = find_jumping_values(frequent, hats, histograms, request.knots, store, depth)
+    else:
+        jumps = take_values(request.jumps or (), hats)
+    found = {} if jumps is None else {"found_jumps": len(jumps.values)}
+    report({"event": "curves", **request.describe(), "curves": len(hats.curved), "all_knots": len(hats.knots), **found})
     variables = None if pairs is None else find_variables(pairs, histograms, together)
-    return Curves(hats, make_basis(hats.starts, request.smooth), request.bias, variables)
+    return Curves(replace(hats, jumps=jumps), make_basis(hats.starts, request.smooth), request.bias, variables)
 
 
 def _no_curves_error(store: Store) -> UsageError:

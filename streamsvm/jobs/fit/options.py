@@ -47,8 +47,8 @@ from streamsvm.jobs.ingest.options import (
 
 SMOOTHING = ("d2", "d1", "none")
 """The penalties of curves (``features.curves``), repeated here so that help does not have to import numpy."""
-AUTO_PAIRS, NO_PAIRS = "auto", "none"
-"""The values of --pairs for pairs that a test chooses, and for none."""
+AUTO_PAIRS, NO_PAIRS = AUTO_JUMPS, NO_JUMPS = "auto", "none"
+"""The values of --pairs and --jumps for what a test chooses, and for none."""
 NO_ENCLOSURE, LABELS, FULL, UPDATES = "none", "labels", "full", "updates"
 """What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, one by all rows, or also what ``forget`` and ``learn`` need."""
 BY_ALL_ROWS = (FULL, UPDATES)
@@ -176,6 +176,16 @@ class CurveOptions(Checked):
             "curves",
             choices=SMOOTHING,
             default="d2",
+        ),
+    ] = None
+    jumps: Annotated[
+        str | None,
+        Option(
+            "Values of numbers with an effect of their own in addition to the curve. auto: frequent values whose target differs from that "
+            "of the rows around them, by a test in one more pass; or given: term=84,amount=25000.",
+            "curves",
+            metavar="auto|none|COL=V",
+            default="none",
         ),
     ] = None
     pairs: Annotated[
@@ -420,6 +430,7 @@ class FitJob(
             stated = {
                 "--knots": self.knots,
                 "--smooth": self.smooth,
+                "--jumps": self.jumps,
                 "--pairs": self.pairs,
                 "--pair-scale": self.pair_scale,
             }

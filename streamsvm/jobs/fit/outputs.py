@@ -59,8 +59,8 @@ RUN_SETTINGS: tuple[str, ...] = (
 """Settings that control the run and do not affect the model."""
 LOCATION_SETTINGS = ("store", "model", "dual", "cluster", "memory")
 """Settings that are not written into a model: output paths, the machine, and the path of the store, known by its digest."""
-PAIR_SETTINGS = ("pairs", "pair_scale")
-"""Settings of pairs of columns, which models without pairs do not record."""
+PAIR_SETTINGS = ("jumps", "pairs", "pair_scale")
+"""Settings of jumps and pairs of columns, which models without these do not record."""
 FILE_SETTINGS = ("landmark_file", "warm_start", "validation")
 """Settings that may be the path of a file or a store; a model records the digest of its content instead."""
 
