@@ -435,10 +435,10 @@ class LBFGS(Solver[LBFGSState]):
         """Compute P and D at the point; accept or shorten the step to it; choose the next point."""
         problem, precise = state.problem, state.precise
         if state.basis is None:  # the problem was visited alone
-            if state.gram is None:
-                state.basis = factorize(np.ones(problem.columns + 1))
-            else:
-                state.basis = factorize(state.gram, state.totals)
+            if state.gram is None:  # of no rows
+                unit = np.ones(problem.columns + 1)
+                state.gram, state.totals = unit, np.append(0.0 * unit, 1.0) if self.is_centered else None
+            state.basis = factorize(state.gram, state.totals)
             state.gram, state.totals, state.has_basis = None, None, True
         w, v = state.point.ravel(), state.v.ravel()
         losses, _, linear, quadratic = self._sums(state)
