@@ -24,12 +24,11 @@ definite if it is positive definite on them.
 **Regression.** The method has variables a >= 0 only, while a row with a target t has one signed variable. With
 a = a+ - a-, both 0 or more, and conjugate(a, C) = a + epsilon |a| + q a^2 / C, the dual term of the row is
 
-    a t + a - conjugate(a, C) = (t - epsilon) a+ + (-t - epsilon) a- - q (a+^2 + a-^2) / C,      0 <= a+ <= upper,  0 <=
-    a- <= -lower,
+    a t + a - conjugate(a, C) = (t - epsilon) a+ + (-t - epsilon) a- - q (a+^2 + a-^2) / C,
 
-where one of the two is 0, as at the optimum (Smola and Scholkopf, Statistics and Computing 14, 2004, (5)). So every row
-has two sides: one with sign +1 and z = t - epsilon, and one with sign -1 and z = -t - epsilon. K has the rows and
-columns of each row twice.
+with 0 <= a+ <= upper and 0 <= a- <= -lower, where one of the two is 0, as at the optimum (Smola and Scholkopf,
+Statistics and Computing 14, 2004, (5)). So every row has two sides: one with sign +1 and z = t - epsilon, and one with
+sign -1 and z = -t - epsilon. K has the rows and columns of each row twice.
 """
 
 from __future__ import annotations
@@ -260,9 +259,9 @@ class ActiveSetMethod:
         self._terms, self._space, self._free_bias = terms, space, free_bias
         self._tau = float(space.diagonal.mean()) if free_bias else 0.0
         support = np.flatnonzero(a)
-        self.at = Point(a, space.values(support, (terms.y * a)[support]), 0.0)
+        self.point = Point(a, space.values(support, (terms.y * a)[support]), 0.0)
         self._block = FreeBlock(constrained=free_bias)
-        self._inside = np.zeros(len(a), np.bool_)
+        self._is_in_block = np.zeros(len(a), np.bool_)
         self._confirmations = 0
         self.exchanges = 0
         """Number of rows that were added to the block so far."""
@@ -293,18 +292,18 @@ class ActiveSetMethod:
 
     def recompute(self) -> None:
         """Recompute f from a, to remove the rounding errors that steps have accumulated."""
-        support = np.flatnonzero(self.at.a)
-        self.at.f = self._space.values(support, (self._terms.y * self.at.a)[support])
+        support = np.flatnonzero(self.point.a)
+        self.point.f = self._space.values(support, (self._terms.y * self.point.a)[support])
 
     def dual(self) -> float:
         """Return D of the current a."""
-        a, f, (y, z, curvature, _) = self.at.a, self.at.f, self._terms
+        a, f, (y, z, curvature, _) = self.point.a, self.point.f, self._terms
         return float(z @ a) - 0.5 * float(curvature @ (a * a)) - 0.5 * float((y * a) @ f)
 
     def gradient(self) -> Float64:
         """Return g (n,)."""
         y, z, curvature, _ = self._terms
-        return y * (self.at.f + self.at.b) - z + curvature * self.at.a
+        return y * (self.point.f + self.point.b) - z + curvature * self.point.a
 
     def intercept(self) -> float:
         """Return b. If no row is free, return the middle of the interval of optimal intercepts."""
@@ -312,12 +311,12 @@ class ActiveSetMethod:
             (top, _), (bottom, _) = self._intercept_bounds()
             ends = [bound for bound in (top, bottom) if np.isfinite(bound)]
             return float(np.mean(ends)) if ends else 0.0
-        return self.at.b
+        return self.point.b
 
     def _purify(self) -> None:
         """Add the rows strictly between their bounds to the block."""
-        a, upper = self.at.a, self._terms.upper
-        for row in np.flatnonzero((a > 0.0) & (a < upper) & ~self._inside):
+        a, upper = self.point.a, self._terms.upper
+        for row in np.flatnonzero((a > 0.0) & (a < upper) & ~self._is_in_block):
             self._free(int(row))
 
     def _confirm_optimum(self) -> bool:
@@ -325,7 +324,7 @@ class ActiveSetMethod:
         self._confirmations += 1
         self.recompute()
         self._block = FreeBlock(constrained=self._free_bias)
-        self._inside[:] = False
+        self._is_in_block[:] = False
         self._purify()
         return self._descend() and self._worst_violator() is None
 
@@ -334,19 +333,19 @@ class ActiveSetMethod:
         rows = np.array(self._block.rows, np.int64)
         if len(rows) == 1 and self._free_bias and self._is_at_bound(rows[0]):
             self._block.remove(0)  # alone it cannot move, and together with another row it might leave its bounds
-            self._inside[rows[0]] = False
+            self._is_in_block[rows[0]] = False
             return True
         if not len(rows):
             return True
-        total = -float(self._terms.y @ self.at.a) if self._free_bias else 0.0
+        total = -float(self._terms.y @ self.point.a) if self._free_bias else 0.0
         step = self._block.solve(-self.gradient()[rows], total)
         length, place = self._max_step(rows, step.d)
         if length >= 1.0:
             self._move(rows, step.d)
-            self.at.b += step.beta
+            self.point.b += step.beta
             return True
         self._move(rows, length * step.d)
-        self.at.b += length * step.beta
+        self.point.b += length * step.beta
         self._stop_at_bound(rows, place, step.d[place])
         return False
 
@@ -354,45 +353,45 @@ class ActiveSetMethod:
         """Return the largest step length for which the rows stay within their bounds, and the position of the row that
         reaches its bound first.
         """
-        a, upper = self.at.a[rows], self._terms.upper[rows]
+        a, upper = self.point.a[rows], self._terms.upper[rows]
         with np.errstate(divide="ignore", invalid="ignore"):
             lengths = np.where(d < 0.0, -a / d, np.where(d > 0.0, (upper - a) / d, np.inf))
         place = int(np.argmin(lengths))
         return max(float(lengths[place]), 0.0), place
 
     def _move(self, rows: Any, d: Float64) -> None:
-        self.at.a[rows] += d
-        self.at.f += self._space.values(rows, self._terms.y[rows] * d)
+        self.point.a[rows] += d
+        self.point.f += self._space.values(rows, self._terms.y[rows] * d)
 
     def _stop_at_bound(self, rows: Any, place: int, d: float) -> None:
         """Set a free row to the bound towards which it moved, and remove it from the block."""
         row = rows[place]
-        self.at.a[row] = 0.0 if d < 0.0 else self._terms.upper[row]
-        self._inside[row] = False
+        self.point.a[row] = 0.0 if d < 0.0 else self._terms.upper[row]
+        self._is_in_block[row] = False
         self._block.remove(place)
 
     def _is_at_bound(self, row: int) -> bool:
-        return not 0.0 < self.at.a[row] < self._terms.upper[row]
+        return not 0.0 < self.point.a[row] < self._terms.upper[row]
 
     def _worst_violator(self) -> int | None:
         """Return the row at a bound with the largest violation; None if no row violates the optimality conditions."""
         if self._free_bias and not self._block.size:
-            return self._first_of_pair()
-        a, upper, g = self.at.a, self._terms.upper, self.gradient()
+            return self._free_first_of_pair()
+        a, upper, g = self.point.a, self._terms.upper, self.gradient()
         gain = np.where(a <= 0.0, -g, np.where(a >= upper, g, -np.inf))
-        gain[self._inside] = -np.inf
+        gain[self._is_in_block] = -np.inf
         row = int(np.argmax(gain))
         return row if gain[row] > self._rounding() else None
 
     def _rounding(self) -> float:
         """Return a bound of the rounding error of a gradient."""
-        return PRECISION * float(np.abs(self._terms.z).max() + np.abs(self.at.f).max() + abs(self.at.b))
+        return PRECISION * float(np.abs(self._terms.z).max() + np.abs(self.point.f).max() + abs(self.point.b))
 
     def _intercept_bounds(self) -> tuple[tuple[float, int], tuple[float, int]]:
         """Return the largest lower bound and the smallest upper bound of b by the optimality conditions of the rows,
         each with its row.
         """
-        a, f, (y, z, curvature, upper) = self.at.a, self.at.f, self._terms
+        a, f, (y, z, curvature, upper) = self.point.a, self.point.f, self._terms
         bound = y * (z - curvature * a) - f
         rising = np.where(y > 0.0, a < upper, a > 0.0)
         falling = np.where(y > 0.0, a > 0.0, a < upper)
@@ -400,14 +399,14 @@ class ActiveSetMethod:
         i, j = int(np.argmax(low)), int(np.argmin(high))
         return (float(low[i]), i), (float(high[j]), j)
 
-    def _first_of_pair(self) -> int | None:
+    def _free_first_of_pair(self) -> int | None:
         """Free one row of the pair with the largest violation, and return the other row; None if no pair violates the
         conditions. For use when no row is free, since no row can move alone.
         """
         (top, row), (bottom, other) = self._intercept_bounds()
         if top - bottom <= self._rounding():
             return None
-        self.at.b = top
+        self.point.b = top
         self._free(row)
         return other
 
@@ -419,7 +418,7 @@ class ActiveSetMethod:
             column = (self._space.column(row)[self._block.rows] + self._tau) * y[row] * self._block.signs
             diagonal = float(self._space.diagonal[row] + self._tau + self._terms.curvature[row])
             if self._block.try_add(row, y[row], column, diagonal):
-                self._inside[row] = True
+                self._is_in_block[row] = True
                 return
             if self._move_along_line(row, column):
                 return
@@ -435,13 +434,13 @@ class ActiveSetMethod:
         length, place = self._max_step(rows, d)
         if not np.isfinite(length):  # no bound on the way: the curvature is lost in rounding, so there is no step
             return True
-        may_stay, a, f, dual = self._is_at_bound(row), self.at.a.copy(), self.at.f.copy(), self.dual()
+        may_stay, a, f, dual = self._is_at_bound(row), self.point.a.copy(), self.point.f.copy(), self.dual()
         self._move(rows, length * d)
         if may_stay and self.dual() < dual - PRECISION * abs(dual):
-            self.at.a[:], self.at.f[:] = a, f  # on a long step, the curvature that the factor neglected is not 0
+            self.point.a[:], self.point.f[:] = a, f  # on a long step, the curvature that the factor neglected is not 0
             return True
         if place == len(rows) - 1:
-            self.at.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]
+            self.point.a[row] = 0.0 if d[place] < 0.0 else self._terms.upper[row]
             return True
         self._stop_at_bound(rows, place, d[place])
         return False

@@ -38,7 +38,7 @@ from streamsvm.rows import Float64
 BLOCK = 64
 """Number of rows of a block: small enough for a direct solution, and large enough for efficient products."""
 STRIP = 256
-"""Number of rows of a strip, which is one product whatever thread computes it. Matrices of at most this many columns
+"""Number of rows of a strip. A strip is computed by one product, on any thread. Matrices of at most this many columns
 are factorized as a whole."""
 LEAST_SHARE = 1e-14
 """The first relative increase of a diagonal: some units of rounding."""
@@ -69,12 +69,12 @@ def _compute_below_diagonal(matrix: Float64, lower: Float64, start: int, stop: i
     """Compute the columns [start, stop) of L below their diagonal block."""
     before, inverse = lower[start:stop, :start].T, np.linalg.inv(lower[start:stop, start:stop]).T
 
-    def strip(first: int, last: int) -> None:
-        for at in range(stop + first, stop + last, STRIP):
-            rows = slice(at, min(at + STRIP, stop + last))
+    def compute_strips(first: int, last: int) -> None:
+        for top in range(stop + first, stop + last, STRIP):
+            rows = slice(top, min(top + STRIP, stop + last))
             np.matmul(matrix[rows, start:stop] - lower[rows, :start] @ before, inverse, out=lower[rows, start:stop])
 
-    in_strips(strip, len(matrix) - stop, STRIP, least=1)
+    in_strips(compute_strips, len(matrix) - stop, STRIP, least=1)
 
 
 def solve_lower(lower: Array, right: Float64) -> Float64:

@@ -59,8 +59,8 @@ ROUNDING = 1e-17
 MAX_SLOPE = 1e50
 """The largest slope ||v|| of a plane. With a steeper plane, squares of the resulting numbers would overflow."""
 GRID = np.concatenate([[0.0], np.geomspace(1e-4, 4.0, 160)])
-"""Step lengths with a distance of 7 %: near its minimum, the value of a convex function differs by less than the square
-of that. Lengths above 1 may be better than 1."""
+"""Step lengths in steps of 7 %. Near its minimum, a convex function changes by less than the square of that. The best
+length may be above 1."""
 PLANES, MIN_PLANES = 256, 32
 """The default and the least useful number of planes."""
 P_SIZED_ARRAYS = 40
@@ -104,9 +104,9 @@ def _newton_step(G: Float64, theta: Float64, z: Float64) -> tuple[Float64, Float
 
     def directions(product: Float64) -> tuple[Float64, Float64]:
         """Return the first-order changes for which theta z becomes ``product``."""
-        along = solve_factorized(factor, product / theta - z)
-        multiplier = -along.sum() / ones.sum()
-        change = along + multiplier * ones
+        solution = solve_factorized(factor, product / theta - z)
+        multiplier = -solution.sum() / ones.sum()
+        change = solution + multiplier * ones
         return change, G @ change - multiplier
 
     dtheta, dz = directions(np.zeros_like(z))
@@ -283,9 +283,9 @@ class CuttingPlane(SegmentSolver):
         best = state.sums.close(point, direction)
         state.point, state.primal, step = best.w, best.primal, best.step
         if not problem.loss.smooth():
-            of_grid, primal = state.line.close(point, direction)
+            grid_step, primal = state.line.close(point, direction)
             if primal < best.primal:
-                state.point, state.primal, step = point + of_grid * direction, primal, of_grid
+                state.point, state.primal, step = point + grid_step * direction, primal, grid_step
         bundle = state.bundle = state.bundle or Bundle(problem.columns + 1, self.count_kept(problem))
         added = bundle.add(*state.sums.planes())
         candidate, bound = bundle.solve(max(MODEL_SHARE * problem.tolerance, LEAST_SHARE) * state.primal)

@@ -25,7 +25,7 @@ least projected gradient of a pass, row i is removed from the following passes i
 where M-bar and m-bar are M and m of the previous pass (inf and -inf if M <= 0, m >= 0). Once M - m is below the
 tolerance, all rows are visited again (Hsieh et al., algorithm 3, and LIBLINEAR). A removed row keeps its dual variable
 and, in the estimate of P, its loss at the last visit. Since that loss becomes outdated, all rows are also visited at
-growing intervals, and after an evaluation whose gap was too large. The paper has neither.
+growing intervals, and after an evaluation whose gap was too large. The paper does neither.
 
 **Parallel workers**, each with its own rows and its own copy of w: CoCoA+ (Ma et al., ICML 2015). The rows are divided
 into K groups, whose copies of w change at the same time, by dw_k each. As ||sum_k dw_k||^2 <= K sum_k ||dw_k||^2, D
@@ -134,9 +134,9 @@ MAX_REFINEMENT = 8.0
 class Shrinking:
     """The shrinking bounds of the current pass, and the extreme projected gradients, which bound the next pass."""
 
-    above: float = np.inf
+    upper_threshold: float = np.inf
     """M-bar."""
-    below: float = -np.inf
+    lower_threshold: float = -np.inf
     """m-bar."""
     highest: Largest[float] = -np.inf
     """M of the rows visited so far in this pass."""
@@ -152,7 +152,7 @@ class Shrinking:
     @property
     def bounds(self) -> ShrinkingThresholds:
         """The bounds beyond which the first sweep of a visit removes rows."""
-        return ShrinkingThresholds(self.above, self.below)
+        return ShrinkingThresholds(self.upper_threshold, self.lower_threshold)
 
     def active_rows(self, block: Block) -> Int32:
         """Return the active rows of the block, in the order of ``block.order``. If the pass visits all rows, make all
@@ -170,8 +170,8 @@ class Shrinking:
         """End a training pass. Its M and m become the bounds of the next pass."""
         self.passes += 1
         has_converged = self.highest - self.lowest < tolerance
-        self.above = self.highest if self.highest > 0.0 else np.inf
-        self.below = self.lowest if self.lowest < 0.0 else -np.inf
+        self.upper_threshold = self.highest if self.highest > 0.0 else np.inf
+        self.lower_threshold = self.lowest if self.lowest < 0.0 else -np.inf
         self.highest, self.lowest, self.visits_all = -np.inf, np.inf, False
         if has_converged or self.passes >= self.next_full_pass:
             self.next_full_pass = FULL_PASS_SPACING * self.passes
@@ -179,7 +179,7 @@ class Shrinking:
 
     def visit_all_next(self) -> None:
         """Make the next pass visit all rows."""
-        self.above, self.below, self.visits_all = np.inf, -np.inf, True
+        self.upper_threshold, self.lower_threshold, self.visits_all = np.inf, -np.inf, True
 
 
 @saved_as("cocoa.joint")
@@ -236,7 +236,7 @@ class DCDState:
     """sum a_i - conjugate(a_i) over the rows visited in this pass."""
     losses: Total[float] = 0.0
     """An estimate of sum C s_i l(m_i), with the loss of each row at its first visit in this pass."""
-    evaluated: Total[Float64] = field(default_factory=lambda: np.zeros(3))
+    candidate_losses: Total[Float64] = field(default_factory=lambda: np.zeros(3))
     """The losses of w, mean and tail in an evaluation pass."""
     primal: float = np.inf
     """P of ``best``."""
@@ -262,7 +262,7 @@ class DCDState:
 class MPUState(DCDState):
     """The state of ``MPU``: that of dual ascent, and the grid of dual variables."""
 
-    length: Own[float] = 0.0
+    spacing: Own[float] = 0.0
     """eta, the spacing of the grid; 0 before the first row is visited."""
     hidden: Total[float] = 0.0
     """The part of P - D due to rows that did not move in this pass because of the spacing of the grid."""
@@ -387,7 +387,7 @@ class DualAscent(Solver[DCDState]):
 
     def _evaluate(self, state: DCDState, block: Block) -> None:
         for k, w in enumerate(state.candidates):
-            state.evaluated[k] += self.losses_at(state.problem, block, w)
+            state.candidate_losses[k] += self.losses_at(state.problem, block, w)
 
     def _train(self, state: DCDState, block: Block) -> None:
         if state.samples == 0:
@@ -489,7 +489,9 @@ class DualAscent(Solver[DCDState]):
         return Certificate(evaluation.primal, evaluation.dual)
 
     def _finish_evaluation(self, state: DCDState) -> Certificate:
-        primals = [0.5 * float(w @ w) + losses for w, losses in zip(state.candidates, state.evaluated, strict=True)]
+        primals = [
+            0.5 * float(w @ w) + losses for w, losses in zip(state.candidates, state.candidate_losses, strict=True)
+        ]
         best = int(np.argmin(primals))
         if primals[best] < state.primal:
             state.best[:], state.primal = state.candidates[best], primals[best]
@@ -580,11 +582,11 @@ class MPU(DualAscent):
     """The margin perceptron with unlearning: the dual variables are on a grid whose spacing shrinks with the gap.
 
     Panagiotakopoulos and Tsampouka, ICML 2010, as derived in ``compute.passes.dcd.mpu_pass``; the SGD paper
-    (arXiv:1304.6383) compares with it. The numbers of updates are dual variables. The paper chooses the margin
-    b = 1 / eta before the run, from the accuracy to prove. Here eta starts at ``accuracy`` / mean ||x_i||^2, so that a
-    step changes the margin of a row by about ``accuracy``. eta is divided by up to ``MAX_REFINEMENT`` after passes in
-    which rows that did not move account for more than ``HIDDEN_SHARE`` of the gap. With weights, the box of a row is
-    [0, upper(C s_i)].
+    (arXiv:1304.6383) compares with it. The dual variable of a row is the number of its updates times eta. The paper
+    chooses the margin b = 1 / eta before the run, from the accuracy to prove. Here eta starts at ``accuracy`` / mean
+    ||x_i||^2, so that a step changes the margin of a row by about ``accuracy``. eta is divided by up to
+    ``MAX_REFINEMENT`` after passes in which rows that did not move account for more than ``HIDDEN_SHARE`` of the gap.
+    With weights, the box of a row is [0, upper(C s_i)].
     """
 
     multiplicity: Annotated[
@@ -606,9 +608,9 @@ class MPU(DualAscent):
         self, state: DCDState, block: Block, rows: Int32, box: Box, bounds: ShrinkingThresholds
     ) -> SweepResult:
         assert isinstance(state, MPUState)
-        if state.length == 0.0:
-            state.length = self.accuracy * step_for_unit_margin(state, block, rows)
-        steps = MPUSteps(state.length or 1.0, self.multiplicity)
+        if state.spacing == 0.0:
+            state.spacing = self.accuracy * step_for_unit_margin(state, block, rows)
+        steps = MPUSteps(state.spacing or 1.0, self.multiplicity)
         learned = mpu_pass(block.labeled, rows, box, steps, block.rows[DUAL], state.w)
         state.hidden += learned.hidden
         return SweepResult(learned.moved, learned.losses, 0.0, 0.0)
@@ -620,7 +622,7 @@ class MPU(DualAscent):
         hidden, certificate = state.hidden, DualAscent.finish(self, state)
         allowed = HIDDEN_SHARE * (certificate.primal - certificate.dual)
         if trains and hidden > allowed:
-            state.length /= min(MAX_REFINEMENT, hidden / allowed) if allowed > 0.0 else MAX_REFINEMENT
+            state.spacing /= min(MAX_REFINEMENT, hidden / allowed) if allowed > 0.0 else MAX_REFINEMENT
         return certificate
 
 
@@ -636,7 +638,7 @@ class MultinomialDCD(DualAscent):
 
     each of which is 0 or more. Lacoste-Julien et al., ICML 2013, have this gap for each block; here it is computed from
     sums over all rows. In a warm start b_i of a row is the negative slope of the loss at its margin, and the class with
-    the next largest decision value gets -b_i. With several parts, a group proposes its move alone, and no shift.
+    the next largest decision value gets -b_i. With several parts, a group proposes a move, but no shift.
     """
 
     classes: int = 2

@@ -67,8 +67,8 @@ M_BY_M_ARRAYS = 4
 """Number of (m, m) arrays in memory: second derivatives, those of a block, a face and its factor."""
 ARMIJO = 1e-4
 """The fraction of the predicted decrease by which P must fall."""
-ON_THE_WAY = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.25, 0.5)
-"""Further fractions of the step at which P is evaluated."""
+TRIAL_FRACTIONS = (0.0, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.25, 0.5)
+"""Fractions of the step at which P is evaluated, besides the whole step."""
 MIN_STEP = 1e-7
 """The least fraction of the step that is worth a pass."""
 ROUNDING = 1e-13
@@ -104,7 +104,7 @@ class ElasticNetState:
     """(p,) bools: the columns whose weight is not proven to be 0."""
     pool: Int64
     """(m - 1,) the columns of the pool, rising; empty before it is chosen."""
-    gathering: bool = False
+    computes_gram: bool = False
     """Whether the pool is chosen, so that the pass computes its second derivatives."""
     gram: Total[Float64 | None] = None
     """(m, m) X'DX of the pool over the blocks visited so far; None before the first."""
@@ -114,8 +114,8 @@ class ElasticNetState:
     """(p,) the direction from ``center`` to the minimizer of the model."""
     step: float = 1.0
     """The fraction of ``direction`` that the pass evaluates."""
-    on_the_way: Total[Float64 | None] = None
-    """The smoothed loss sums at the fractions ON_THE_WAY of the way from ``center`` to ``point``; None before the first
+    trial_losses: Total[Float64 | None] = None
+    """The smoothed loss sums at TRIAL_FRACTIONS of the way from ``center`` to ``point``; None before the first
     block."""
     slope: float = 0.0
     """An upper bound of the slope of the objective along ``direction`` at ``center``."""
@@ -182,9 +182,9 @@ class ProximalNewton(ColumnPoolSolver):
             state.squares += squares(block.X, block.s.astype(np.float64), problem.columns)
         if state.passes > 0:
             f0 = operators.margins(block.X, state.center)
-            losses = trial_pass(block.y, block.s, f0, f - f0, problem.C, smooth, np.array(ON_THE_WAY))
-            state.on_the_way = add_to_sum(state.on_the_way, losses)
-        if state.gathering:
+            losses = trial_pass(block.y, block.s, f0, f - f0, problem.C, smooth, np.array(TRIAL_FRACTIONS))
+            state.trial_losses = add_to_sum(state.trial_losses, losses)
+        if state.computes_gram:
             curvatures = row_curvatures(problem, smooth, block, f)
             gram = gram_of_pool(block.X, curvatures, state.pool, problem.columns)
             state.gram = add_to_sum(state.gram, gram)
@@ -222,27 +222,27 @@ class ProximalNewton(ColumnPoolSolver):
             return
         state.center, state.step = state.point.copy(), 1.0
         if state.gram is None:
-            state.pool, state.gathering = self._choose_pool(state, evaluation.v), True
+            state.pool, state.computes_gram = self._choose_pool(state, evaluation.v), True
             state.direction, state.slope = np.zeros_like(state.point), 0.0
             return
         self._minimize(state, evaluation, state.gram)
 
     def _accept(self, state: ElasticNetState, evaluation: PointEvaluation) -> bool:
         """Return whether P fell enough. If not, set ``step`` to the fraction of the way at which P is least."""
-        if state.on_the_way is None:
+        if state.trial_losses is None:
             return True
         l1, change = l1_of(state.problem), state.point - state.center
-        values = [elastic_net_value(state.center + t * change, l1) for t in ON_THE_WAY] + state.on_the_way
+        values = [elastic_net_value(state.center + t * change, l1) for t in TRIAL_FRACTIONS] + state.trial_losses
         required = ARMIJO * state.step * state.slope + ROUNDING * abs(evaluation.value)
         if evaluation.value - float(values[0]) <= required:
             state.narrowed = False
             return True
         best = int(np.argmin(values))
         if best == 0 and not state.narrowed:  # if mu was reduced, the slope is out of date: evaluate the center again
-            state.step *= 0.1 * ON_THE_WAY[1]
+            state.step *= 0.1 * TRIAL_FRACTIONS[1]
             state.stuck = state.step < MIN_STEP
         else:
-            state.step *= ON_THE_WAY[best]
+            state.step *= TRIAL_FRACTIONS[best]
         return False
 
     def _minimize(self, state: ElasticNetState, evaluation: PointEvaluation, gram: Float64) -> None:
@@ -264,7 +264,7 @@ class ProximalNewton(ColumnPoolSolver):
 
     def _shrink_mu(self, state: ElasticNetState, evaluation: PointEvaluation) -> bool:
         """Reduce mu if the smoothing term exceeds the rest of the gap. Return whether mu was reduced."""
-        rest = above_minimum(state.center, evaluation.v, l1_of(state.problem))
+        rest = fenchel_gap(state.center, evaluation.v, l1_of(state.problem))
         if state.mu == 0.0 or evaluation.primal - evaluation.dual < 2.0 * rest:
             return False
         state.mu *= self.narrowing
@@ -323,22 +323,22 @@ def minimize_model(model: QuadraticModel, target: float, deadline: float) -> Flo
     gram, w = model.gram, model.center.copy()
     if len(w) > MOST_FLOAT64_COMPONENTS:
         gram[np.diag_indices_from(gram)] *= 1.0 + FLOAT32_INFLATION
-    g, every = -model.v, np.arange(len(w))
+    g, all_columns = -model.v, np.arange(len(w))
     for _ in range(MAX_ROUNDS):
-        soft_threshold_sweep(gram, model.l1, every, w, g)
+        soft_threshold_sweep(gram, model.l1, all_columns, w, g)
         for _ in range(SWEEPS - 1):
             soft_threshold_sweep(gram, model.l1, np.flatnonzero(w), w, g)
         g = gram @ (w - model.center) - model.v
-        if above_minimum(w, -g, model.l1) <= target or time.perf_counter() > deadline:
+        if fenchel_gap(w, -g, model.l1) <= target or time.perf_counter() > deadline:
             break
         w = _step_on_faces(model, w, g)
         g = gram @ (w - model.center) - model.v
-        if above_minimum(w, -g, model.l1) <= target:
+        if fenchel_gap(w, -g, model.l1) <= target:
             break
     return w
 
 
-def above_minimum(w: Float64, v: Float64, l1: float) -> float:
+def fenchel_gap(w: Float64, v: Float64, l1: float) -> float:
     """Return R(w) + R*(v) - w.v >= 0, added up coordinate by coordinate; both (m,)."""
     u = soft_threshold(v, l1)
     return float((0.5 * (w - u) ** 2 + np.abs(w) * l1 - w * (v - u)).sum())
@@ -352,14 +352,14 @@ def _step_on_faces(model: QuadraticModel, w: Float64, g: Float64) -> Float64:
             break
         matrix = model.gram[np.ix_(free, free)]
         matrix[np.diag_indices_from(matrix)] += 1.0
-        at = w[free]
+        w_free = w[free]
         try:
-            d = solve_factorized(np.linalg.cholesky(matrix), -(at + g[free] + model.l1 * np.sign(at)))
+            d = solve_factorized(np.linalg.cholesky(matrix), -(w_free + g[free] + model.l1 * np.sign(w_free)))
         except np.linalg.LinAlgError:
             break
-        crossing = np.where(at * d < 0.0, -at / np.where(d == 0.0, 1.0, d), np.inf)
+        crossing = np.where(w_free * d < 0.0, -w_free / np.where(d == 0.0, 1.0, d), np.inf)
         step = min(1.0, float(crossing.min()))
-        moved = at + step * d
+        moved = w_free + step * d
         moved[crossing <= step] = 0.0
         w = w.copy()
         w[free] = moved

@@ -120,7 +120,7 @@ class PointSums:
     rows: Total[RowSums | ClassWeights | None] = None
     """Sums over all rows for one-class problems with a free offset and for a free bias; None before the first block, and for all other
     problems."""
-    unformed: Largest[bool] = False
+    has_unformed_rows: Largest[bool] = False
     """Whether rows were added at w = 0 without computing their features. ``v`` is then unknown, and D that of a = 0."""
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class PointSums:
         if self.low is None:
             self.low = np.zeros_like(self.v)
         self.rows = add_row_sums(self.rows, problem, block)
-        self.unformed = self.unformed or isinstance(block.X, LazyRows)
+        self.has_unformed_rows = self.has_unformed_rows or isinstance(block.X, LazyRows)
         f, sums = evaluate_block(problem, smooth, block, w, (self.v, self.low))
         self.sums = self.sums.plus(sums)
         return f
@@ -155,7 +155,7 @@ class PointSums:
         losses, smoothed, linear, quadratic = self.sums
         smoothing = half + losses - (linear - quadratic - 0.5 * square) - 0.5 * float(gradient @ gradient)
         value, scale, dual, _ = problem.regularizer.bounds(problem.loss, (losses, linear, quadratic), w, v, self.rows)
-        if self.unformed:
+        if self.has_unformed_rows:
             scale = dual = 0.0
         return PointEvaluation(value + losses, dual, scale, smoothing, value + smoothed, gradient, self.sums, v)
 
@@ -171,6 +171,7 @@ class DualSums:
     low: Total[Float64] = field(init=False)
     """(p,) the compensation term of ``v``."""
     gain: Total[float] = 0.0
+    """sum a_i - conjugate(a_i)."""
 
     def __post_init__(self) -> None:
         self.v, self.low = np.zeros(self.components), np.zeros(self.components)
@@ -217,7 +218,9 @@ def evaluate_block(
 
 
 def _add_adjoint(X: operators.Operand, a: Float64, columns: int, v: Float64, low: Float64) -> None:
-    """Add X' a to v + low, where low is the accumulated rounding error of v. Changes both; of low-rank factors only v."""
+    """Add X' a to v + low, where low is the accumulated rounding error of v. Changes both vectors; for low-rank
+    factors, v alone.
+    """
     if isinstance(X, operators.Factored):
         v += operators.adjoint(X, a, columns)
     elif isinstance(X, Curved):
@@ -229,7 +232,7 @@ def _add_adjoint(X: operators.Operand, a: Float64, columns: int, v: Float64, low
 
 def add_row_sums(rows: Any, problem: Problem, block: Block) -> Any:
     """Return ``rows``, the sums over all rows that the regularizer needs, with a block added. They are None before the first
-    block, and if it needs none.
+    block, and if the regularizer needs no such sums.
     """
     rows = rows or problem.regularizer.row_sums(problem.columns + 1)
     if rows is not None:
@@ -392,7 +395,7 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
         return WeightEvaluationState(problem, problem.first_weights(), PointSums(problem.components))
 
     def visit(self, state: WeightEvaluationState, block: Block) -> None:
-        """Add the block to both sums."""
+        """Add the block to the sums."""
         problem = state.problem
         problem.kind.add_block(state.evaluation, problem, block, state.point)
 
@@ -409,7 +412,9 @@ class WeightEvaluation(Solver[WeightEvaluationState]):
         return LinearSolution(state.problem.kind.shape(state.point).copy(), state.problem.bias)
 
     def gradient(self, state: WeightEvaluationState) -> Float64 | None:
-        is_known = state.problem.loss.smooth() and not state.problem.kind.classes and not state.evaluation.unformed
+        is_known = (
+            state.problem.loss.smooth() and not state.problem.kind.classes and not state.evaluation.has_unformed_rows
+        )
         return state.point - state.evaluation.vector() if is_known else None
 
 

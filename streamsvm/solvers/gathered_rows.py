@@ -77,9 +77,11 @@ class Gatherer:
 
 CANDIDATE_FACTOR = 2.0
 """Candidates are reduced to ``limit`` when there are more than this many times ``limit``."""
-NEAREST_DISTANCE, TIE_SPREAD = 1e-9, 1e-2
-"""key = (distance + the first number) (1 + the second number u), u in [0, 1) being a random number of the row: of many
-equal rows some are kept, instead of all or none."""
+NEAREST_DISTANCE = 1e-9
+"""Added to the distance of each row to the kink, so that keys are positive."""
+TIE_SPREAD = 1e-2
+"""The key of a row is its distance times 1 + TIE_SPREAD u, u in [0, 1) being a random number of the row. Of many equal
+rows, some are then kept, instead of all or none."""
 
 
 @saved_as("interior_point.rows")

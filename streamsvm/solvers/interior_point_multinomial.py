@@ -98,9 +98,9 @@ class Terms(NamedTuple):
 
     def weights(self, u: Float64) -> Float64:
         """Return W (K, p) for u (n, K)."""
-        return self.numbers(u).T @ self.X
+        return self.dual_variables(u).T @ self.X
 
-    def numbers(self, u: Float64) -> Float64:
+    def dual_variables(self, u: Float64) -> Float64:
         """Return the dual variables a_ik (n, K): b_i for the class of the row, -u_ik for all others."""
         a = -u
         a[np.arange(len(u)), self.own] = u.sum(axis=1)
@@ -172,21 +172,23 @@ def starting_point(terms: Terms) -> Path:
 class NewtonSystem:
     """The linear system of a step at a point."""
 
-    def __init__(self, terms: Terms, at: Path) -> None:
+    def __init__(self, terms: Terms, iterate: Path) -> None:
         from scipy.linalg import cho_factor  # which takes longer to import than a small fit
 
-        self.terms, self.at = terms, at
+        self.terms, self.iterate = terms, iterate
         inside = terms.others > 0.0
-        self.b = at.u.sum(axis=1)
+        self.b = iterate.u.sum(axis=1)
         self.room = terms.upper - self.b
         if (self.room <= 0.0).any():
             raise np.linalg.LinAlgError("rounding has taken a row to the end of its box")
-        self.q = np.where(inside, at.u / np.where(inside, at.t, 1.0), 0.0)
-        self.e = terms.h + at.s / self.room
+        self.q = np.where(inside, iterate.u / np.where(inside, iterate.t, 1.0), 0.0)
+        self.e = terms.h + iterate.s / self.room
         total = self.q.sum(axis=1)
         self.c = self.e / (1.0 + self.e * total)
-        self.weights_difference = at.W - terms.weights(at.u)
-        self.residual = (terms.differences(at.W) + (terms.h * self.b - terms.z + at.s)[:, None] - at.t) * terms.others
+        self.weights_difference = iterate.W - terms.weights(iterate.u)
+        self.residual = (
+            terms.differences(iterate.W) + (terms.h * self.b - terms.z + iterate.s)[:, None] - iterate.t
+        ) * terms.others
         self.factor = cho_factor(self._matrix(total), lower=True, overwrite_a=True, check_finite=False)
 
     def _matrix(self, total: Float64) -> Float64:
@@ -213,45 +215,45 @@ class NewtonSystem:
         solution: Float64 = scaled - self.q * (self.c * scaled.sum(axis=1))[:, None]
         return solution
 
-    def step(self, mu: float, first: Path | None = None) -> Path:
-        """Return the step to the point of the central path at which all products are mu. ``first``: the predictor step,
-        for the second-order correction.
+    def step(self, mu: float, predictor: Path | None = None) -> Path:
+        """Return the step to the point of the central path at which all products are mu. ``predictor``: the predictor
+        step, for the second-order correction.
         """
         from scipy.linalg import cho_solve
 
-        terms, at = self.terms, self.at
+        terms, iterate = self.terms, self.iterate
         inside = terms.others > 0.0
-        product_change = (mu - at.u * at.t) * terms.others
-        bound_product_change = mu - at.s * self.room
-        if first is not None:
-            product_change -= first.u * first.t
-            bound_product_change += first.s * first.u.sum(axis=1)
-        target_t = product_change / np.where(inside, at.u, 1.0)
+        product_change = (mu - iterate.u * iterate.t) * terms.others
+        bound_product_change = mu - iterate.s * self.room
+        if predictor is not None:
+            product_change -= predictor.u * predictor.t
+            bound_product_change += predictor.s * predictor.u.sum(axis=1)
+        target_t = product_change / np.where(inside, iterate.u, 1.0)
         rho = (-self.residual - (bound_product_change / self.room)[:, None] + target_t) * terms.others
         right = terms.weights(self._solve(rho)) - self.weights_difference
         dW = cho_solve(self.factor, right.ravel(), check_finite=False).reshape(right.shape)
         du = self._solve((rho - terms.differences(dW)) * terms.others)
-        dt = target_t - np.where(inside, at.t / np.where(inside, at.u, 1.0), 0.0) * du
-        ds = (bound_product_change + at.s * du.sum(axis=1)) / self.room
+        dt = target_t - np.where(inside, iterate.t / np.where(inside, iterate.u, 1.0), 0.0) * du
+        ds = (bound_product_change + iterate.s * du.sum(axis=1)) / self.room
         return Path(du, dt * terms.others, ds, dW)
 
     def max_step_length(self, step: Path) -> float:
         """Return the largest step length, at most 1, at which u, t, s and U - b stay above 0."""
         lengths = [1.0]
-        for x, d in (*zip(self.at[:3], step[:3], strict=True), (self.room, -step.u.sum(axis=1))):
+        for x, d in (*zip(self.iterate[:3], step[:3], strict=True), (self.room, -step.u.sum(axis=1))):
             falling = d < 0.0
             if falling.any():
                 lengths.append(float((-x[falling] / d[falling]).min()))
         return min(lengths)
 
 
-def mean_product(terms: Terms, at: Path) -> float:
+def mean_product(terms: Terms, iterate: Path) -> float:
     """Return the mean of the products of all variables (and distances to bounds) with their multipliers."""
-    pairs = float((at.u * at.t).sum() + at.s @ (terms.upper - at.u.sum(axis=1)))
-    return pairs / float(terms.others.sum() + len(at.s))
+    pairs = float((iterate.u * iterate.t).sum() + iterate.s @ (terms.upper - iterate.u.sum(axis=1)))
+    return pairs / float(terms.others.sum() + len(iterate.s))
 
 
-class Solved(NamedTuple):
+class MultinomialSolution(NamedTuple):
     """The result of the iteration."""
 
     W: Float64
@@ -262,24 +264,24 @@ class Solved(NamedTuple):
     """The number of steps."""
 
 
-def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Solved:
+def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> MultinomialSolution:
     """Follow the central path until the relative gap is small enough, rounding prevents progress, or the deadline has
     passed.
     """
     terms = make_terms(problem, rows)
     target_gap = max(TOLERANCE_SHARE * problem.tolerance, MIN_GAP)
-    at, steps, idle_steps = starting_point(terms), 0, 0
-    primal, dual, gap, lowest, W, u = np.inf, -np.inf, np.inf, np.inf, at.W, at.u
+    iterate, steps, idle_steps = starting_point(terms), 0, 0
+    primal, dual, gap, lowest, W, u = np.inf, -np.inf, np.inf, np.inf, iterate.W, iterate.u
     while True:
-        of_u = terms.weights(at.u)
-        D = terms.gain(at.u) - 0.5 * float(np.sum(of_u * of_u))
-        P = 0.5 * float(np.sum(at.W * at.W))
-        P += multinomial_loss_sum(terms.X @ at.W.T, rows.y, rows.s, problem.C, problem.loss)
+        v = terms.weights(iterate.u)
+        D = terms.gain(iterate.u) - 0.5 * float(np.sum(v * v))
+        P = 0.5 * float(np.sum(iterate.W * iterate.W))
+        P += multinomial_loss_sum(terms.X @ iterate.W.T, rows.y, rows.s, problem.C, problem.loss)
         if P < primal:
-            primal, W = P, at.W
+            primal, W = P, iterate.W
         if D > dual:
-            dual, u = D, at.u
-        mu = mean_product(terms, at)
+            dual, u = D, iterate.u
+        mu = mean_product(terms, iterate)
         idle_steps = 0 if primal - dual < 0.9 * gap or mu < 0.9 * lowest else idle_steps + 1
         gap, lowest = min(gap, primal - dual), min(lowest, mu)
         if (
@@ -288,17 +290,17 @@ def solve(problem: Problem, rows: GatheredRows, deadline: float = np.inf) -> Sol
             or idle_steps > MAX_IDLE_STEPS
             or time.perf_counter() > deadline
         ):
-            return Solved(W, terms.numbers(u), steps)
+            return MultinomialSolution(W, terms.dual_variables(u), steps)
         try:
-            newton = NewtonSystem(terms, at)
+            newton = NewtonSystem(terms, iterate)
         except (np.linalg.LinAlgError, ValueError):  # by rounding the matrix is indefinite, or a row at its bound
-            return Solved(W, terms.numbers(u), steps)
-        first = newton.step(0.0)
-        reached = mean_product(terms, at.move(first, newton.max_step_length(first)))
-        step = newton.step(mu * (reached / mu) ** 3, first)
-        at, steps = at.move(step, BOUNDARY_SHARE * newton.max_step_length(step)), steps + 1
-        if not all(np.isfinite(part).all() for part in at):
-            return Solved(W, terms.numbers(u), steps)
+            return MultinomialSolution(W, terms.dual_variables(u), steps)
+        predictor = newton.step(0.0)
+        reached = mean_product(terms, iterate.move(predictor, newton.max_step_length(predictor)))
+        step = newton.step(mu * (reached / mu) ** 3, predictor)
+        iterate, steps = iterate.move(step, BOUNDARY_SHARE * newton.max_step_length(step)), steps + 1
+        if not all(np.isfinite(part).all() for part in iterate):
+            return MultinomialSolution(W, terms.dual_variables(u), steps)
 
 
 @saved_as("interior_point.multinomial")

@@ -8,9 +8,8 @@ A pass evaluates P, D and the gradient at several points of the segment from the
                   in w as long as these rows stay on their side of the kink. The problem of the near rows is solved in
                   memory (``ReducedProblem``). Its dual point is one of all rows, and D is computed without a pass.
     smooth losses X' diag(C_i l'') X, (p, p), and one step of Newton's method: piecewise, P is nearly quadratic.
-    regression    with a kink as for the hinge, with two sides of each row (``RegressionProblem``); else one step of
-    Newton's
-                  method.
+    regression    with a kink: as for the hinge, with two sides of each row (``RegressionProblem``); without a kink:
+                  one step of Newton's method.
     one-class     with a free offset (``solvers.one_class``): as for the hinge; the problem in memory is
                   ``OffsetProblem``.
 
@@ -62,9 +61,13 @@ OFFSET_CURVATURE = 1e-3
 FIRST_SHARE = 1e-3
 """One-class: the first gap in memory, as a fraction of the objective if all rows had the same direction. It is reduced
 until it is small relative to P."""
-GAP_FACTOR, OFFSET_TOLERANCE_SHARE, OFFSET_LEAST_SHARE = 0.01, 0.05, 1e-13
-"""One-class: the factor by which that gap is reduced; the fraction of the allowed gap down to which it is reduced; and
-its minimum because of rounding, as a fraction of the objective if all rows had the same direction."""
+GAP_FACTOR = 0.01
+"""One-class: the factor by which the gap in memory is reduced at a time."""
+OFFSET_TOLERANCE_SHARE = 0.05
+"""One-class: the gap in memory is reduced to this fraction of the allowed gap."""
+OFFSET_LEAST_SHARE = 1e-13
+"""One-class: the least gap in memory because of rounding, as a fraction of the objective if all rows had the same
+direction."""
 ROWS, ROWS_PER_COMPONENT = 50_000, 50
 """Number of rows in memory: the first number, or the second times the components (columns + 1), whichever is larger."""
 MIN_ROWS, MIN_ROWS_PER_COMPONENT = 2_000, 5
@@ -143,11 +146,10 @@ def sample_of(near: NearRows) -> Sample:
 class ReducedProblem:
     """A hinge problem in which the rows near the kink are free and all others stay on their side of it.
 
-        min_w  1/2 ||w||^2 - u.w + sum_near C_i l(m_i),        u = sum_others a_i y_i x_i,   a_i = -C_i l'(m_i), 0 or
-        C_i
+        min_w  1/2 ||w||^2 - u.w + sum_near C_i l(m_i),        u = sum_others a_i y_i x_i,   a_i = -C_i l'(m_i),
 
-    equals P up to a constant as long as the other rows stay on their side. Its dual point, together with the a_i of the
-    others, is a dual point of P: with g = sum_others (a_i - conjugate(a_i))
+    where a_i is 0 or C_i, equals P up to a constant as long as the other rows stay on their side. Its dual point,
+    together with the a_i of the others, is a dual point of P: with g = sum_others (a_i - conjugate(a_i))
 
         D = g + sum_near (a_i - conjugate(a_i)) - 1/2 ||u + sum_near a_i y_i x_i||^2.
 
@@ -217,30 +219,36 @@ class RegressionProblem:
         problem, s = self.problem, near.s.astype(np.float64)
         m = near.f + best.step * near.df - near.y
         a = np.array([-problem.C * c * problem.loss.slope(r) for c, r in zip(s, m.tolist(), strict=True)])
-        own, u = self._gain(a, near, s), best.v - operators.adjoint(near.X, a, problem.columns)
+        gain, u = self._gain(a, near, s), best.v - operators.adjoint(near.X, a, problem.columns)
         unit = _residual_unit(m, s)
         factor = best.damping * problem.C / unit * best.total / float(s.sum())
         damping = squares(near.X, s, problem.columns) * factor
         target_gap = max(TOLERANCE_SHARE * problem.tolerance, LEAST_SHARE) * best.primal / unit**2
         outer, w = OuterTerms(1.0 + damping, -(u + damping * best.w) / unit), best.w / unit
-        sided = self._build_side_problem(unit)
+        side_problem = self._build_side_problem(unit)
         rows = AllRows(
-            sided, self._sample(near, unit), w, w, outer=outer, target_gap=target_gap, decrease_share=DECREASE_SHARE
+            side_problem,
+            self._sample(near, unit),
+            w,
+            w,
+            outer=outer,
+            target_gap=target_gap,
+            decrease_share=DECREASE_SHARE,
         )
         rows.advance_until_solved(deadline, MAX_ADVANCES)
         if rows.interior_point is None:
             return ReducedSolution(unit * rows.best, best.dual, rows.steps, None)
-        above, below = np.split(unit * rows.interior_point.a, 2)
-        a = above - below
+        upper_side, lower_side = np.split(unit * rows.interior_point.a, 2)
+        a = upper_side - lower_side
         u = u + operators.adjoint(near.X, a, problem.columns)
-        value = best.gain - own + self._gain(a, near, s) - 0.5 * float(u @ u)
+        value = best.gain - gain + self._gain(a, near, s) - 0.5 * float(u @ u)
         return ReducedSolution(unit * rows.best, value, rows.steps, a)
 
     def first_point(self, near: NearRows, factor: float, deadline: float) -> Float64:
         problem, start = self.problem, self.problem.first_weights()
         unit = _residual_unit(near.y.astype(np.float64), near.s.astype(np.float64))
-        sided = self._build_side_problem(unit)
-        coarse = replace(sided, C=factor * sided.C, tolerance=max(START_TOLERANCE, problem.tolerance))
+        side_problem = self._build_side_problem(unit)
+        coarse = replace(side_problem, C=factor * side_problem.C, tolerance=max(START_TOLERANCE, problem.tolerance))
         outer = norm_terms(len(start))
         rows = AllRows(coarse, self._sample(near, unit), start / unit, start / unit, outer=outer)
         rows.advance_until_solved(deadline, MAX_ADVANCES)
@@ -283,13 +291,12 @@ def _residual_unit(m: Float64, s: Float64) -> float:
 class OffsetProblem:
     """A one-class problem with a free offset rho: the rows near the kink are free and all others stay on their side.
 
-        min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,   u = sum_below
-        s_i x~_i
+        min_{w, rho}  1/2 ||w||^2 - nu S rho - u.w~ + sum_near c_i max(0, -m_i),     m_i = w.x_i - rho,
 
-    as in ``ReducedProblem``, with w~ = (w, rho) and x~ = (x, -1). rho is not regularized; a small curvature along it
-    (``OFFSET_CURVATURE``) makes the matrix positive definite. Therefore sum a_i differs slightly from nu S at the end.
-    The variables of the near rows are then changed such that it does not (``_make_feasible``), and D is that of the
-    feasible point.
+    as in ``ReducedProblem``, with w~ = (w, rho), x~ = (x, -1), and u = sum s_i x~_i over the other rows with m_i < 0.
+    rho is not regularized; a small curvature along it (``OFFSET_CURVATURE``) makes the matrix positive definite.
+    Therefore sum a_i differs slightly from nu S at the end. The variables of the near rows are then changed such that
+    it does not (``_make_feasible``), and D is that of the feasible point.
 
     Everything is scaled such that margins are about 1: with a_i <= c s_i, c = 1 / (nu S mean ||x||^2), w and rho are
     multiplied by c, hence P by c^2. If an offset o is subtracted from rows, there is another linear term, -nu S o.w.
@@ -327,15 +334,15 @@ class OffsetProblem:
 def _offset_unit(objective: OffsetObjective) -> float:
     """Return c of ``OffsetProblem``. If an offset o is subtracted from rows, margins are about nu S ||x|| ||x - o||."""
     if objective.origin is None:
-        return 1.0 / (objective.mass * objective.rows.usual)
-    return 1.0 / (objective.mass * math.sqrt(objective.usual * objective.rows.usual))
+        return 1.0 / (objective.mass * objective.rows.mean_square)
+    return 1.0 / (objective.mass * math.sqrt(objective.mean_square * objective.rows.mean_square))
 
 
 def _outer_terms(objective: OffsetObjective, u: Float64, damping: Float64, w: Float64) -> OuterTerms:
     """Return 1/2 w'Gw + q.w in units of margins: the norm, the rows that stay on their side, and the damping about
     w.
     """
-    scale = objective.rows.usual if objective.origin is None else 1.0 / (_offset_unit(objective) * objective.mass)
+    scale = objective.rows.mean_square if objective.origin is None else 1.0 / (_offset_unit(objective) * objective.mass)
     diagonal, linear = 1.0 + damping, -(u + damping * w)
     diagonal[-1] = OFFSET_CURVATURE / scale + damping[-1]
     linear[-1] -= 1.0 / scale + OFFSET_CURVATURE / scale * w[-1]
@@ -346,7 +353,7 @@ def _outer_terms(objective: OffsetObjective, u: Float64, damping: Float64, w: Fl
 
 def _iterate(rows: AllRows, objective: OffsetObjective, deadline: float) -> AllRows:
     """Iterate until the gap is small relative to P, whose size is not known before. Changes ``rows`` and returns it."""
-    unit = 0.5 / objective.rows.usual
+    unit = 0.5 / objective.rows.mean_square
     rows.target_gap = FIRST_SHARE * unit
     for _ in range(MAX_ADVANCES):
         rows.advance(deadline)

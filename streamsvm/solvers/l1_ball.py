@@ -16,8 +16,7 @@ a sample of the vertices, and the next pass computes the gap over all vertices.
 w = r sum_j (a_j+ - a_j-) e_j with sum a = 1, a >= 0 ranges over the ball, whose vertices are +-r e_j. Since sum a = 1
 the residuals are sum_k a_k (A_k - y), A_k = +-r X_j, so that the problem is that of ``kernel/frank_wolfe.py``,
 
-    f(a) = 1/2 a'Ka,    K_kl = (A_k - y)'S (A_l - y) = r^2 z_k z_l Q_kl - r z_k c_k - r z_l c_l + y'Sy,     z = +1 or
-    -1,
+    f(a) = 1/2 a'Ka,    K_kl = (A_k - y)'S (A_l - y) = r^2 z_k z_l Q_kl - r z_k c_k - r z_l c_l + y'Sy,   z = +-1,
 
 with Q = X'SX and c = X'Sy, which are all that the steps in memory need, whatever the number of rows. With R the
 residuals, g = Ka is +-r X'SR - y'SR, and 2 f - min g is the Frank-Wolfe gap max_u (w - u)'grad f.
@@ -60,8 +59,8 @@ SPARE_MEMBERS = 128
 ITERATIONS_IN_STEP = 2048
 """Number of iterations of one in-memory step; the run can be saved or stopped between steps."""
 AGREEMENTS_TO_STOP = 2
-"""Number of successive small sampled gaps at which the randomized regime stops. It doubles after each stop for which a
-pass finds that the gap over all columns is not small."""
+"""Number of successive small sampled gaps at which the randomized regime stops. From the third start on it doubles with
+each start, since the passes after the last stops found that the gap over all columns was not small."""
 MAX_DOUBLINGS = 16
 """Maximum number of these doublings; more samples are impossible between two passes."""
 
@@ -123,7 +122,7 @@ class SampledVertices(StepsFromSamples):
     a: Float64 = field(default_factory=lambda: np.empty(0))
     f: float = 0.0
     tangent: Tangent | None = None
-    before: Float64 = field(default_factory=lambda: np.empty(0))
+    previous_a: Float64 = field(default_factory=lambda: np.empty(0))
     _diagonal: Float64 = field(default_factory=lambda: np.empty(0))
     _place: Int64 = field(default_factory=lambda: np.empty(0, np.int64))
     _i: int = 0
@@ -141,7 +140,7 @@ class SampledVertices(StepsFromSamples):
         self._place = np.full(len(weights), -1, np.int64)
         self._place[self.members] = np.arange(self.size)
         self.a = np.concatenate([weights[self.members], np.zeros(self.size + SPARE_MEMBERS)])
-        self.before = self.a.copy()
+        self.previous_a = self.a.copy()
         if self.away == "exact":
             places = np.array(self.members, np.int64)
             self._gradients = self.a[: self.size] @ self.vertices.submatrix(places, places)
@@ -171,7 +170,7 @@ class SampledVertices(StepsFromSamples):
 
 
 @saved_as("l1_ball.allowed")
-class Allowed(NamedTuple):
+class AllowedGaps(NamedTuple):
     """The gaps at which the method may stop."""
 
     epsilon: float
@@ -186,14 +185,14 @@ class BallWork:
     """The iterations between two passes."""
 
     method: Iterations | SampledVertices
-    allowed: Allowed
+    allowed: AllowedGaps
     left: int
     """Number of iterations, or samples, that are left."""
     sample: int = 0
     """Number of vertices drawn for each iteration; 0: all are evaluated."""
-    agreements: int = AGREEMENTS_TO_STOP
+    required_agreements: int = AGREEMENTS_TO_STOP
     """Number of successive sampled gaps that must be small enough before the method stops."""
-    agreed: int = 0
+    agreements: int = 0
     """Number of successive sampled gaps that were small enough."""
     gap: float = np.inf
     """The last gap, over the vertices of the pool or a sample of them."""
@@ -203,11 +202,11 @@ class BallWork:
         return self.gap <= max(self.allowed.epsilon, self.allowed.relative * self.method.f)
 
 
-def agreements_to_stop(begun: int) -> int:
-    """Return the number of successive samples required to stop, if the method was started ``begun`` times before, and
-    therefore stopped too early.
+def agreements_to_stop(starts: int) -> int:
+    """Return the number of successive small sampled gaps at which the method stops, if it was started ``starts`` times
+    before.
     """
-    return AGREEMENTS_TO_STOP << min(max(0, begun - 1), MAX_DOUBLINGS)
+    return AGREEMENTS_TO_STOP << min(max(0, starts - 1), MAX_DOUBLINGS)
 
 
 def advance(work: BallWork, seed: int) -> bool:
@@ -230,10 +229,10 @@ def _advance_from_samples(work: BallWork, method: SampledVertices, seed: int) ->
     for _ in range(min(ITERATIONS_IN_STEP, work.left)):
         work.gap = method.find_vertices(draw.integers(0, size, work.sample), draw)
         work.left -= 1
-        work.agreed = work.agreed + 1 if work.is_done() else 0
-        if work.agreed >= work.agreements:
+        work.agreements = work.agreements + 1 if work.is_done() else 0
+        if work.agreements >= work.required_agreements:
             return True
-        if work.agreed == 0:
+        if work.agreements == 0:
             method.advance()
     return False
 
@@ -274,10 +273,10 @@ class BallState:
     """The sums of the pass at ``point``."""
     pool: Int64
     """(m - 1,) the columns of the pool, rising; empty before it is chosen."""
-    gathering: bool = False
+    computes_gram: bool = False
     """Whether the pass accumulates X'SX of the pool."""
-    gathered: Total[Float64 | None] = None
-    """(m, m) that sum over the blocks visited so far; None before the first."""
+    gram_so_far: Total[Float64 | None] = None
+    """(m, m) X'SX of the pool over the blocks visited so far; None before the first."""
     gram: DriverOnly[Float64 | None] = None
     """(m, m) X'SX of the pool and the constant feature; None before the pass that accumulates it has ended."""
     best: Float64 | None = None
@@ -290,9 +289,9 @@ class BallState:
     """The work in memory before the next pass; None: nothing is left to do."""
     iterations: int = 0
     """Number of iterations so far."""
-    seen: float = np.inf
+    reached_gap: float = np.inf
     """The gap over the vertices of the pool at which the method stopped; inf before the first stop."""
-    begun: int = 0
+    starts: int = 0
     """Number of times that iterations were started after a pass."""
     certifying: bool = False
     """Whether this is the last pass, which only evaluates."""
@@ -347,17 +346,17 @@ class OnL1Ball(ColumnPoolSolver):
             w *= _radius(problem) / norm
         state = BallState(problem, w, PointSums(len(w)), np.empty(0, np.int64))
         if self.columns(problem) == problem.columns:
-            state.pool, state.gathering = np.arange(problem.columns), True
+            state.pool, state.computes_gram = np.arange(problem.columns), True
         return state
 
     def visit(self, state: BallState, block: Block) -> None:
         """Add the block to the sums at the point and to X'SX of the pool."""
         problem = state.problem
         state.evaluation.add(problem, problem.loss, block, state.point)
-        if state.gathering:
+        if state.computes_gram:
             S = (problem.C * problem.loss.second_derivative(0.0)) * block.s.astype(np.float64)
             gram = gram_of_pool(block.X, S, state.pool, problem.columns)
-            state.gathered = add_to_sum(state.gathered, gram)
+            state.gram_so_far = add_to_sum(state.gram_so_far, gram)
 
     def set_deadline(self, state: BallState, moment: float) -> None:
         """Stop iterations at ``moment``."""
@@ -378,7 +377,7 @@ class OnL1Ball(ColumnPoolSolver):
         state.facts = {
             "iterations": state.iterations,
             "simplex_gap": gap,
-            "seen_gap": max(0.0, min(state.seen, gap)),
+            "seen_gap": max(0.0, min(state.reached_gap, gap)),
             "pool": len(state.pool),
         }
         done = final or state.certifying or state.primal - state.dual <= problem.tolerance * state.primal
@@ -393,16 +392,16 @@ class OnL1Ball(ColumnPoolSolver):
         """Start iterations on the pool if its X'SX is known and its gap is a large part of the gap over all columns.
         Otherwise choose the next pool.
         """
-        v, is_new = evaluation.v, state.gathered is not None
+        v, is_new = evaluation.v, state.gram_so_far is not None
         if is_new:
-            state.gram, state.gathered, state.gathering = state.gathered, None, False
+            state.gram, state.gram_so_far, state.computes_gram = state.gram_so_far, None, False
         pool_gap = gap - _radius(state.problem) * (
             float(np.abs(v).max()) - float(np.abs(v[components_of(state.pool, state.problem)]).max())
         )
         if state.gram is not None and (is_new or len(state.pool) == state.problem.columns or pool_gap > SHARE * gap):
             self._begin(state, evaluation)
             return
-        state.pool, state.gram, state.gathering = self._choose_pool(state, v), None, True
+        state.pool, state.gram, state.computes_gram = self._choose_pool(state, v), None, True
         inside = components_of(state.pool, state.problem)
         state.point, kept = np.zeros_like(state.point), state.point[inside]
         state.point[inside] = kept
@@ -433,8 +432,11 @@ class OnL1Ball(ColumnPoolSolver):
             g = np.concatenate([-t * v, t * v]) + evaluation.sums.linear
             method = Iterations(weights_at(w, v, t), g, vertices, *steps)
         relative = SHARE * state.problem.tolerance if self.epsilon == 0.0 else 0.0
-        allowed, agreements = Allowed(SHARE * self.epsilon, relative), agreements_to_stop(state.begun)
-        state.work, state.begun = BallWork(method, allowed, self.iterations, self.sample, agreements), state.begun + 1
+        allowed, required_agreements = AllowedGaps(SHARE * self.epsilon, relative), agreements_to_stop(state.starts)
+        state.work, state.starts = (
+            BallWork(method, allowed, self.iterations, self.sample, required_agreements),
+            state.starts + 1,
+        )
 
     def has_pending_steps(self, state: BallState) -> bool:
         """Return whether iterations are left to make."""
@@ -449,7 +451,7 @@ class OnL1Ball(ColumnPoolSolver):
         method, m, a = work.method, len(state.pool) + 1, weights_of_vertices(work)
         state.point = np.zeros_like(state.point)
         state.point[components_of(state.pool, state.problem)] = _radius(state.problem) * (a[:m] - a[m:])
-        state.iterations, state.seen, state.work = method.count, work.gap, None
+        state.iterations, state.reached_gap, state.work = method.count, work.gap, None
 
     def certify(self, state: BallState) -> None:
         """Make the next pass only evaluate."""

@@ -15,9 +15,9 @@ of the step (Rad and Maleki, JRSS B 82, 2020). A loss with a kink is smoothed ov
 2018): the rows in the kink determine w, and the rows near the kink are used in their place. That requires many rows for
 each component (``applies``).
 
-**Weights are copies.** One copy of a row with weight r > 1 is left out, and all of a row with a fractional weight: with
-u = min(1, r) and H containing r copies, g_i becomes 1 / (1 / g_i + (r - u) b_i), where a_i and b_i are those of weight
-1 and u.
+**Weights are copies.** Of a row with the weight r, u = min(1, r) copies are left out. With a_i and b_i those of one
+copy, g_i is computed without all r copies, which are in H, and r - u copies are then added back: a_i g_i becomes
+u a_i / (1 / g_i + (r - u) b_i).
 
 **A sample for H.** With many more rows than components, H is the sum over rows drawn with probability q, divided by q.
 A row that was not drawn is not in H, so that its h_i already equals g_i. **Random directions.** h_i = ||R x_i||^2,
@@ -48,7 +48,7 @@ from streamsvm.types.problem import has_box
 WIDTH = 0.3
 """Half-width, in units of the margin, over which a kink is smoothed."""
 ENOUGH = 20
-"""Rows for each component that a loss of two straight lines asks for."""
+"""Least number of rows per component for piecewise linear losses."""
 NOISE = 0.01
 """The standard error that random directions may add to a score, relative to the distance of a row to the margin."""
 MIN_DIRECTIONS = 16

@@ -111,7 +111,7 @@ class RowSums:
             self.energy += float(squares[:-1].sum())
 
     @property
-    def usual(self) -> float:
+    def mean_square(self) -> float:
         """The mean of ||x||^2; a tiny positive number if all rows are 0."""
         return max(self.energy / self.total if self.total else 0.0, float(np.finfo(np.float32).tiny))
 
@@ -197,12 +197,14 @@ class OffsetObjective(Regularizer):
         return self.nu * self.rows.total
 
     @property
-    def usual(self) -> float:
+    def mean_square(self) -> float:
         """The mean of ||x||^2 of the original rows, with o added to the stored ones."""
         if self.origin is None:
-            return self.rows.usual
+            return self.rows.mean_square
         mean = self.rows.v[:-1] / self.rows.total if self.rows.total else np.zeros(len(self.origin))
-        return max(self.rows.usual + float(self.origin @ (2.0 * mean + self.origin)), float(np.finfo(np.float32).tiny))
+        return max(
+            self.rows.mean_square + float(self.origin @ (2.0 * mean + self.origin)), float(np.finfo(np.float32).tiny)
+        )
 
     @property
     def least(self) -> float:
@@ -210,7 +212,7 @@ class OffsetObjective(Regularizer):
         if self.origin is None:
             inner = self.rows.v[:-1]
             return -0.5 * self.nu * self.nu * float(inner @ inner)
-        inner = self._with_origin(self.nu * self.rows.v[:-1])
+        inner = self._add_origin(self.nu * self.rows.v[:-1])
         return -0.5 * float(inner @ inner)
 
     def value(self, w: Float64) -> float:
@@ -218,7 +220,7 @@ class OffsetObjective(Regularizer):
         rho = float(w[-1]) if self.origin is None else float(w[-1]) + float(self.origin @ w[:-1])
         return 0.5 * float(w[:-1] @ w[:-1]) - self.mass * rho
 
-    def _with_origin(self, v: Float64) -> Float64:
+    def _add_origin(self, v: Float64) -> Float64:
         """Return sum a_i x_i of the original rows, given ``v``, the same sum of the stored rows, for sum a_i = nu S."""
         return v if self.origin is None else v + self.mass * self.origin
 
@@ -234,11 +236,11 @@ class OffsetObjective(Regularizer):
         else:
             t = (self.mass - total) / (self.rows.total - total)
             feasible_v = v + t * (V - v)
-        feasible_v = self._with_origin(feasible_v)
+        feasible_v = self._add_origin(feasible_v)
         return -0.5 * float(feasible_v @ feasible_v)
 
     def is_degenerate(self, dual: float) -> bool:
         """Return whether the optimum, of which ``dual`` is a lower bound, is 0 up to rounding: no hyperplane separates
         rows from the origin.
         """
-        return dual >= -0.5 * DEGENERATE_SHARE * self.mass * self.mass * self.usual
+        return dual >= -0.5 * DEGENERATE_SHARE * self.mass * self.mass * self.mean_square

@@ -127,12 +127,12 @@ class OneClass(OneFunction):
 class Multinomial(Kind):
     """All classes in one problem, each by weights of its own (Crammer and Singer, JMLR 2, 2001; ``solvers.dcd``).
 
-    m_i is how far the decision value of a row's class is above all others; a code stands for itself.
+    m_i is how far the decision value of a row's class is above all others. The targets are the codes of the classes.
     """
 
     classes: int = field()
     positive: int = 0
-    """Of two classes, the one that the decision value of the model speaks for."""
+    """Of two classes, the one that a positive decision value of the model stands for."""
     entries: ClassVar[float] = 2.0
     refusal: ClassVar[str] = "does not solve for all classes together"
 

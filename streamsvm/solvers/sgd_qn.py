@@ -1,5 +1,4 @@
-"""SGD-QN: stochastic sub-gradient descent with a diagonal matrix that estimates the curvature, that of the loss
-included.
+"""SGD-QN: stochastic sub-gradient descent with a diagonal matrix that estimates the curvature of the objective.
 
 Bordes, Bottou and Gallinari, JMLR 10, 2009, and their erratum, JMLR 11, 2010: ``compute.passes.sgd_qn``.
 
@@ -7,8 +6,8 @@ Bordes, Bottou and Gallinari, JMLR 10, 2009, and their erratum, JMLR 11, 2010: `
 the first rows of the first block, with one pass over these rows each, and the t_0 with the least objective is used. A
 warm start counts as at least one pass.
 
-**Skip.** Steps of all columns are made so rarely that they cost as much as 16 columns per row, for dense and for sparse
-rows.
+**Skip.** A step of all columns is made only once in many rows, so that its cost for each of these rows is at most that
+of 16 columns, for dense and for sparse rows.
 
 **Weights.** As in ``solvers.stochastic``: the loss of row i has the weight s_i, and a row is one time step.
 
@@ -45,9 +44,10 @@ from streamsvm.solvers.stochastic import (
 from streamsvm.types import Block, Certificate, Cost, Layout, LossRequirement, Problem
 from streamsvm.types.state import Own, Total, clear_totals, merge_states
 
-LEAST_SKIP, COLUMNS_PER_ROW = 16, 16
-"""Number of rows between two steps of all columns: the first number, that of the authors for dense rows, or the number
-of columns divided by the second one, whichever is larger."""
+LEAST_SKIP = 16
+"""Least number of rows between two steps of all columns: the number of the authors for dense rows."""
+COLUMNS_PER_ROW = 16
+"""The number of rows between two steps of all columns is at least the number of columns divided by this."""
 TRIALS = 10
 """Number of values of t_0 that are tried, each ten times the previous one."""
 
@@ -125,7 +125,7 @@ class SGDQN(AveragedSolver):
         if state.averaged.evaluates_only:
             return
         if state.H[0] == 0.0:
-            state.H[:] = state.lam * (self.t0 or self._try_clocks(state, block))
+            state.H[:] = state.lam * (self.t0 or self._best_t0(state, block))
         arrays = StepArrays(state.w, state.H, state.past, state.total, state.v, np.empty_like(state.w))
         counters, objective = Counters(state.rows, state.due), Objective(state.lam, state.problem.loss)
         sums, counters = sgd_qn_pass(block.labeled, block.order, objective, self._skip(state), counters, arrays)
@@ -138,7 +138,7 @@ class SGDQN(AveragedSolver):
     def _skip(self, state: SGDQNState) -> int:
         return self.skip or max(LEAST_SKIP, len(state.w) // COLUMNS_PER_ROW)
 
-    def _try_clocks(self, state: SGDQNState, block: Block) -> float:
+    def _best_t0(self, state: SGDQNState, block: Block) -> float:
         """Return the t_0 with the least objective on a sample of the first block."""
         p, order = state.problem, block.order[: self.sample]
         least = float(self._skip(state) if p.warm is None else max(self._skip(state), p.rows))
@@ -177,9 +177,9 @@ class SGDQN(AveragedSolver):
             return states[0]
         first = states[0]
         H = first.H_before + sum((s.H - s.H_before for s in states), np.zeros_like(first.H))
-        weighed = first.H_before * first.w_before
-        weighed = weighed + sum((s.H * s.w - weighed for s in states), np.zeros_like(first.w))
+        H_times_w = first.H_before * first.w_before
+        H_times_w = H_times_w + sum((s.H * s.w - H_times_w for s in states), np.zeros_like(first.w))
         merged = merge_states(states)
-        merged.w, merged.H = np.divide(weighed, H, out=first.w_before.copy(), where=H > 0.0), H
+        merged.w, merged.H = np.divide(H_times_w, H, out=first.w_before.copy(), where=H > 0.0), H
         merged.past, merged.due = merged.w.copy(), False
         return merged

@@ -66,8 +66,8 @@ AVERAGING_POWER = 5
 EVALUATION_MARGIN = 1.2
 """The candidate is evaluated when the estimated gap is at most this many tolerances (the value in arXiv:1304.6383)."""
 EVALUATION_SPACING = 1.25
-"""The candidate is evaluated at the latest when the number of passes has grown by this factor since the last
-evaluation, and sooner if the gap at that time, assumed to fall as 1 / passes, would then be within the tolerance."""
+"""The candidate is evaluated again at the latest when the number of passes has grown by this factor. It is evaluated
+sooner if its gap would then be within the tolerance, on the assumption that gaps fall as 1 / passes."""
 ROWS_PER_SAMPLE = 512
 """Number of rows between two samples of w for the mean."""
 MAX_MARGIN = 10.0
@@ -288,11 +288,11 @@ class SGD(AveragedSolver):
         m   every row ``multiplicity`` times in succession, with one or two inner products;
         r   as many rows as there are, drawn at random with replacement, from blocks or from all rows (``draws``).
 
-    **Draws.** "block" draws from each block as many rows as it has. "all" draws that number too, from the Poisson
-    distribution with this mean: if the total number of draws from all rows is Poisson, the numbers of draws in the
-    blocks are independent and Poisson (thinning). A pass then presents the same rows as the paper's draws from all
-    rows, given their number. They are presented block by block, with blocks in random order, because in the order of
-    the draws each row would need a read of its own.
+    **Draws.** "block" draws from each block as many rows as it has. "all" draws a random number of rows from each
+    block, which has a Poisson distribution whose mean is the number of its rows: if the number of draws from all rows
+    is Poisson, the numbers of draws in the blocks are independent and Poisson (thinning). Given the number of draws,
+    the rows of a pass have the same distribution as the paper's draws from all rows. They are presented block by block,
+    with blocks in random order, because in the order of the draws each row would need a read of its own.
 
     The above is for the hinge. For a smooth loss with bounded slopes a presentation adds -l'(m_i) s_i y_i x_i,
     m_i = y_i a.x_i / (lambda t). Several presentations of a row are then made one by one, still with two inner

@@ -443,7 +443,7 @@ def test_mpu_grid_follows_the_gap() -> None:
             block.rows["alpha"] = alpha[part]
             solver.visit(state, block)
         certificate = solver.finish(state)
-        lengths.append(state.length)
+        lengths.append(state.spacing)
         if trains:
             assert certificate.dual == pytest.approx(explicit_dual(alpha, problem.loss, problem.C), rel=1e-9)
     solver.certify(state)

@@ -238,7 +238,7 @@ def test_decomposition_bound_of_rounding_counts_every_row_of_a_pass(loss: Any) -
     alpha = rng.choice([0.0, 0.5, 1.0], ROWS) * top * (rng.choice([-1.0, 1.0], ROWS) if loss.numeric() else 1.0)
     f = rng.normal(size=ROWS)
     state = Decomposition().start(problem_of(X, loss, C, GAMMA, 1e-3))
-    state.drift, state.reach, state.intercept = 0.01, 0.5, 0.125
+    state.drift, state.half_width, state.intercept = 0.01, 0.5, 0.125
     for part in (slice(0, 150), slice(150, ROWS)):
         rows, order = {"alpha": alpha[part], "f": f[part]}, np.arange(len(y[part]), dtype=np.int32)
         block = Block(Dense(X[part]), y[part], s[part], 0, part.start, order, 0, rows=rows)

@@ -96,7 +96,7 @@ def test_point_evaluation_without_features_proves_nothing(which: int) -> None:
     problem, parts = problem_of(SquaredHinge()), [PointSums(COLUMNS + 1) for _ in range(2)]
     for part, block in zip(parts, epoch_blocks(0), strict=False):
         part.add(problem, SquaredHinge(), block, np.zeros(COLUMNS + 1))
-    parts[which].unformed = True
+    parts[which].has_unformed_rows = True
     parts[0].merge(parts[1])
     found = parts[0].close(problem, np.zeros(COLUMNS + 1))
     assert (found.dual, found.scale) == (0.0, 0.0)

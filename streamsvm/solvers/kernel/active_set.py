@@ -215,7 +215,7 @@ def _certificate(state: KernelActiveSetState, method: ActiveSetMethod, form: For
     """Return P and D of the current a and intercept, and a bound of their rounding errors."""
     problem, rows, loss = state.problem, state.rows, state.problem.loss
     assert rows is not None  # they were gathered for the method
-    signs, f = problem.kind.signs(rows.y), method.at.f[: len(rows.y)]
+    signs, f = problem.kind.signs(rows.y), method.point.f[: len(rows.y)]
     x, residual = signs * state.a, f + state.intercept - (rows.y if loss.numeric() else 0.0)
     margins, weight = signs * residual, float(np.abs(x).sum())
     error = error_of_values(form, state.reach, int(np.count_nonzero(x)), weight)

@@ -23,7 +23,7 @@ from streamsvm.compute.random import draw_lots, smallest_keys
 from streamsvm.config.options import Bounds, Option
 from streamsvm.rows import Float64, Int64
 from streamsvm.solvers.kernel.pool import Pool
-from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState
+from streamsvm.solvers.kernel.simplex import PoolWork, ReachedGap, SimplexSolver, SimplexState
 from streamsvm.solvers.kernel.smo import Progress, matrix_bytes, max_rounds, optimize_working_set, working_size
 
 GROWING_SHARE = 0.75
@@ -43,18 +43,18 @@ class Blended(SimplexSolver):
     working: Annotated[
         int, Option("Size of the working set: coordinates optimized together.", bounds=Bounds(least=2))
     ] = 2048
-    share: ClassVar[float] = 1.0 / 3.0
+    pool_share: ClassVar[float] = 1.0 / 3.0
     """By default the pool holds a third of all rows; the active set seldom grows beyond."""
-    first: ClassVar[float] = 8192
+    first_pool_rows: ClassVar[float] = 8192
     """Number of rows of the first pool, a sample of all rows."""
-    fair: ClassVar[float] = 0.5
+    fair_gap_ratio: ClassVar[float] = 0.5
     """A pool that does not hold all rows is solved at least to a gap of half of f, which gives a fair classifier."""
 
     def rounds(self, pool: Pool) -> int:
         """Return the maximum number of working sets between two passes."""
         return max_rounds(pool.size, self.working)
 
-    def scratch(self, rows: int) -> int:
+    def method_bytes(self, rows: int) -> int:
         """Return the bytes of the matrices of a working set."""
         return matrix_bytes(min(self.working, rows))
 
@@ -75,11 +75,11 @@ class Blended(SimplexSolver):
         drawn = np.random.default_rng(pool.size).permutation(pool.size)[: max(self.working // 2, 1)]
         self.spread_weight(state, pool, drawn)
 
-    def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+    def improve(self, state: SimplexState, work: PoolWork) -> ReachedGap | None:
         """Optimize a working set by pairs of coordinates. Return the gap and f instead if the gap in the pool is small
         enough, no working sets are left, or time is up.
         """
-        progress: Progress = work.method or Progress(work.left)
+        progress: Progress = work.method or Progress(work.iterations_left)
         work.method, reached = progress, gap_in_pool(work.pool)
         allowed, working = work.target.allowed_gap(reached.f), working_size(self.working, state.form)
         is_time_up = len(progress.recent) and state.is_time_up(work.pool.x)
@@ -92,8 +92,8 @@ class Blended(SimplexSolver):
         return reached
 
 
-def gap_in_pool(pool: Pool) -> SeenGap:
+def gap_in_pool(pool: Pool) -> ReachedGap:
     """Return the gap 2 f - min g over the pool, and f. The pool must contain all rows with weight."""
     lowest = -float(np.max(pool.v, where=pool.high > 0.0, initial=-np.inf))
     f = -0.5 * float(pool.x @ pool.v)
-    return SeenGap(2.0 * f - lowest, f)
+    return ReachedGap(2.0 * f - lowest, f)

@@ -93,8 +93,8 @@ from streamsvm.solvers.kernel.smo import (
     matrix_bytes,
     max_rounds,
     recompute_gradient,
-    size_below,
     solve_step,
+    subset_size,
     working_size,
 )
 from streamsvm.solvers.stalling import has_stalled
@@ -118,13 +118,17 @@ FIRST_POOL = 32768
 large pool from x = 0 would waste work, since x changes much in the passes that follow."""
 CARRIED_SHARE = 0.25
 """Maximum fraction of a pool that is taken from the previous pool: rows whose x is strictly between the bounds."""
-POOL_SHARE, ALL_ROWS_SHARE = 0.1, 0.01
-"""A pool is solved until its violation is the first fraction of the violation over all rows in the pass. A pool of all
-rows is solved further, down to the second fraction, until the gap is about the tolerance: stopping earlier would cost
-another pass and another update of the gradient of all rows."""
-ONE_SET_STALL_PASSES, LEVELS_STALL_PASSES, POOLS_STALL_PASSES = 5, 12, 40
-"""Number of passes without progress after which the solver stops: with all rows in one working set, with all rows in a
-pool of several levels, and with some of the rows in a pool."""
+POOL_SHARE = 0.1
+"""A pool is solved until its violation is this fraction of the violation over all rows in the pass."""
+ALL_ROWS_SHARE = 0.01
+"""A pool of all rows is solved further, down to this fraction of the violation, if the gap requires it: another pass
+would update the gradient of all rows again."""
+ONE_SET_STALL_PASSES = 5
+"""Number of passes without progress after which the solver stops, with all rows in one working set."""
+LEVELS_STALL_PASSES = 12
+"""The same number with all rows in a pool of several levels."""
+POOLS_STALL_PASSES = 40
+"""The same number with some of the rows in a pool."""
 INTERCEPTS = 64
 """Number of intercepts that are tried on either side of the last estimate."""
 COPIED_ROWS = 8192
@@ -143,7 +147,7 @@ class LevelWork:
 
     levels: list[Level]
     """The pool, followed by nested subsets of it, the last of which is being optimized."""
-    before: Float64
+    start_x: Float64
     """(pool,) x of the pool at its start."""
 
     @property
@@ -164,11 +168,12 @@ class DecompositionState:
     """Maximum number of rows of the next pool."""
     pool: Pool | None = None
     """The rows in memory with x and v after the last optimization; None before the first pool and after the last."""
-    moved: Pool | None = None
+    changed_rows: Pool | None = None
     """The rows of the pool whose x has changed, with the change as their x and with sign 1. f of the rows outside the
     pool is not yet updated for them. None if ``pool`` is None."""
     shared_values: Own[Float64 | None] = None
-    """The update of f due to ``moved`` for the rows visited next, if it was evaluated for several problems at once."""
+    """The update of f due to ``changed_rows`` for the rows visited next, if it was evaluated for several problems at
+    once."""
     support: Pool | None = None
     """The rows with a_i not 0, as of the last pass that collected them; a random sample of these if ``max_support`` is
     set."""
@@ -186,9 +191,9 @@ class DecompositionState:
     """Number of violators visited in this pass."""
     intercept: float = 0.0
     """b: the intercept with the least P in the last pass, or the threshold of the pool optimized since."""
-    reach: float = 1.0
+    half_width: float = 1.0
     """The half-width of the grid of intercepts."""
-    collecting: bool = False
+    collects_support: bool = False
     """Whether this pass collects the support rows for the model and offers no rows to a pool."""
     deadline: float = math.inf
     """The time of ``time.perf_counter`` at which work in memory must stop."""
@@ -206,7 +211,7 @@ class DecompositionState:
     """The largest v of the visited rows whose x may grow."""
     bottom: Smallest[float] = np.inf
     """The smallest v of the visited rows whose x may shrink. x is optimal if ``top`` <= ``bottom``."""
-    largest: Seen[Reach | None] = None
+    row_reach: Seen[Reach | None] = None
     """The reach of the rows visited so far."""
     drift: float = 0.0
     """A bound of the rounding error of f at any row, due to all changes of x so far."""
@@ -222,7 +227,7 @@ class DecompositionState:
     """The support, if the next pass recomputes f from it in the arithmetic of certificates."""
     recompute_all_rows: bool = False
     """Whether f is recomputed at all rows, and not only at those that matter to P and D."""
-    ending: bool = False
+    is_last_pass: bool = False
     """Whether this is the last pass of the run, whatever its result."""
     pace: float = 0.0
     """Measured seconds per kernel value in in-memory steps; used if there is a deadline."""
@@ -236,7 +241,7 @@ class DecompositionState:
     """sum s_i over the rows visited in this pass."""
 
     @property
-    def beginning(self) -> bool:
+    def is_first_one_class_pass(self) -> bool:
         """Whether this is the first pass of a one-class problem with a free offset, in which no row is a violator
         yet.
         """
@@ -256,7 +261,7 @@ class DecompositionState:
 
     def shifts(self) -> Float64:
         """Return the grid of intercepts that are tried."""
-        return self.intercept + np.linspace(-self.reach, self.reach, 2 * INTERCEPTS + 1)
+        return self.intercept + np.linspace(-self.half_width, self.half_width, 2 * INTERCEPTS + 1)
 
     def estimate_seconds_to_finish_pool(self) -> float:
         """Return the estimated seconds to leave all levels of the pool and to update f of the rows outside the pool."""
@@ -274,7 +279,7 @@ class DecompositionState:
 
     def form_for_certificates(self) -> Form:
         """Return the form in the arithmetic of certificates."""
-        return form_for_certificates(self.form, self.largest, self.negligible_value_error)
+        return form_for_certificates(self.form, self.row_reach, self.negligible_value_error)
 
     def value_error(self) -> float:
         """Return a bound of the rounding error of the decision values in the sums of this pass."""
@@ -282,7 +287,7 @@ class DecompositionState:
         if points is None:
             return self.drift
         form = self.form_for_certificates() if self.reduced is None else self.form
-        return error_of_values(form, self.largest, points.size, float(np.abs(points.x).sum()))
+        return error_of_values(form, self.row_reach, points.size, float(np.abs(points.x).sum()))
 
     def rounding(self, best: int) -> float:
         """Return a bound of the rounding error of P and D, for the intercept with the index ``best``."""
@@ -348,14 +353,14 @@ class Decomposition(Solver[DecompositionState]):
 
     def prepare_shared(self, states: list[DecompositionState], X: Rows) -> None:
         """Evaluate the kernel once for all problems that have to update f of rows outside their pool."""
-        with_moves = [
-            (s, s.moved)
+        with_changes = [
+            (s, s.changed_rows)
             for s in select_same_form(states)
-            if s.moved is not None and s.pool and s.pool.size < s.problem.rows
+            if s.changed_rows is not None and s.pool and s.pool.size < s.problem.rows
         ]
-        moved = [rows for _, rows in with_moves]
-        if len(with_moves) > 1 and is_sharing_worthwhile(moved, X):
-            for (state, _), values in zip(with_moves, evaluate_shared(moved, states[0].form, X), strict=True):
+        moved = [rows for _, rows in with_changes]
+        if len(with_changes) > 1 and is_sharing_worthwhile(moved, X):
+            for (state, _), values in zip(with_changes, evaluate_shared(moved, states[0].form, X), strict=True):
                 state.shared_values = values
 
     def visit(self, state: DecompositionState, block: Block) -> None:
@@ -363,16 +368,16 @@ class Decomposition(Solver[DecompositionState]):
         violators.
         """
         update_rows(state, block)
-        state.largest = extend_reach(state.largest, block.X)
+        state.row_reach = extend_reach(state.row_reach, block.X)
         if state.recompute_support is not None:
             recompute_values(state, state.recompute_support, block)
         rows = rows_of(state, block)
         add_to_bounds(state, block, rows)
         if state.reduced is not None:
             return
-        if self.max_support or state.collecting:
+        if self.max_support or state.collects_support:
             self._collect_support(state, rows)
-        if not state.collecting and (state.recompute_support is None or state.recompute_all_rows):
+        if not state.collects_support and (state.recompute_support is None or state.recompute_all_rows):
             offer_violators(state, rows, block.seed)
 
     def set_deadline(self, state: DecompositionState, moment: float) -> None:
@@ -387,7 +392,7 @@ class Decomposition(Solver[DecompositionState]):
         """
         if state.reduced is None:
             state.support_size = state.visited_support
-            if state.collecting or self.max_support:
+            if state.collects_support or self.max_support:
                 state.support = sort_rows(self._draw_support(state))
         violation, certificate = state.violation, bounds_of_pass(state)
         stalled = self._is_stalled(state, certificate)
@@ -398,7 +403,7 @@ class Decomposition(Solver[DecompositionState]):
             more, certificate = self._after_pass(state, certificate, violation)
         state.negligible_value_error = negligible_error(state.problem, certificate.primal, state.weight)
         clear_totals(state)
-        state.collecting = more and state.reduced is None and state.recompute_support is None
+        state.collects_support = more and state.reduced is None and state.recompute_support is None
         return replace(certificate, exact=False) if more else certificate
 
     def has_pending_steps(self, state: DecompositionState) -> bool:
@@ -421,19 +426,19 @@ class Decomposition(Solver[DecompositionState]):
         if is_late(moment):
             state.gaps = []  # a pool that was left because of the time limit must not count as a stall
         pool, moves = work.pool, work.levels[0].progress.moves
-        state.drift += error_of_values(state.form, state.largest, pool.size, moves.travel)
+        state.drift += error_of_values(state.form, state.row_reach, pool.size, moves.travel)
         threshold = estimate_threshold(pool)
         state.intercept = threshold if np.isfinite(threshold) else state.intercept
-        places = np.flatnonzero(pool.x != work.before)
-        state.pool, state.moved, state.work = pool, select_rows(pool, places), None
-        state.moved.sign[:], state.moved.x = 1.0, (pool.x - work.before)[places]
+        places = np.flatnonzero(pool.x != work.start_x)
+        state.pool, state.changed_rows, state.work = pool, select_rows(pool, places), None
+        state.changed_rows.sign[:], state.changed_rows.x = 1.0, (pool.x - work.start_x)[places]
 
     def certify(self, state: DecompositionState) -> None:
         """Make the next pass the last one: it recomputes f if the support is known, and collects the support otherwise.
 
         If the time limit is reached and recomputing f would take long, f is not recomputed; its error bound is known.
         """
-        has_all_rows, state.ending = state.pool is not None and state.pool.size == state.problem.rows, True
+        has_all_rows, state.is_last_pass = state.pool is not None and state.pool.size == state.problem.rows, True
         if state.pool is not None and has_all_rows and self.max_support == 0:
             state.recompute_support = state.support = select_rows(state.pool, np.flatnonzero(state.pool.x))
         if (
@@ -442,7 +447,7 @@ class Decomposition(Solver[DecompositionState]):
             and state.estimate_seconds_to_recompute(state.recompute_support) > GRACE_SECONDS
         ):
             state.recompute_support = None
-        state.collecting, state.recompute_all_rows = state.recompute_support is None, False
+        state.collects_support, state.recompute_all_rows = state.recompute_support is None, False
         self._reduce_support(state)
 
     def merge(self, states: list[DecompositionState]) -> DecompositionState:
@@ -461,7 +466,7 @@ class Decomposition(Solver[DecompositionState]):
         support = state.reduced or state.support
         if support is None:
             raise no_support_error()
-        if support.size == 0 and state.ending:
+        if support.size == 0 and state.is_last_pass:
             raise UsageError(
                 "the fit was stopped before any row had a coefficient",
                 hint="allow more passes (--max-passes) or more time",
@@ -495,26 +500,28 @@ class Decomposition(Solver[DecompositionState]):
             if is_inaccurate
             else certificate.gap <= tolerance
         )
-        last = state.collecting or state.stalled or is_solved
-        complete = bool(state.collecting or self.max_support)
-        more = self._continue_or_collect(state, violation, complete=complete, last=last)
-        if last and not more and reduced is None and not state.ending:
+        is_done = state.collects_support or state.stalled or is_solved
+        complete = bool(state.collects_support or self.max_support)
+        more = self._continue_or_collect(state, violation, complete=complete, is_done=is_done)
+        if is_done and not more and reduced is None and not state.is_last_pass:
             more = self._recompute_or_reduce(state) if is_inaccurate else self._reduce_support(state)
-        if is_inaccurate and not last and reduced is None:
+        if is_inaccurate and not is_done and reduced is None:
             certificate = replace(certificate, exact=False, rounding=0.0)
         return more, certificate
 
-    def _continue_or_collect(self, state: DecompositionState, violation: float, *, complete: bool, last: bool) -> bool:
+    def _continue_or_collect(
+        self, state: DecompositionState, violation: float, *, complete: bool, is_done: bool
+    ) -> bool:
         """Make the next pool, or release the last one. Return whether a pass is needed to collect the support.
 
-        ``complete``: this pass has collected the support. ``last``: no further pool is needed.
+        ``complete``: this pass has collected the support. ``is_done``: no further pool is needed.
         """
         if state.reduced is not None:
             return False
-        if not last:
+        if not is_done:
             self._make_pool(state, violation)
             return False
-        pool, state.pool, state.moved = state.pool, None, None
+        pool, state.pool, state.changed_rows = state.pool, None, None
         if pool is not None and pool.size == state.problem.rows:
             state.support = select_rows(pool, np.flatnonzero(pool.x))
             return False
@@ -534,7 +541,7 @@ class Decomposition(Solver[DecompositionState]):
         all_rows, state.recompute_all_rows = state.recompute_all_rows, False
         support, state.recompute_support = state.recompute_support, None
         state.form = state.form_for_certificates()
-        error = error_of_values(state.form, state.largest, state.support_size, state.weight)
+        error = error_of_values(state.form, state.row_reach, state.support_size, state.weight)
         if certificate.gap <= state.problem.tolerance or certificate.final:
             state.drift = error  # at the rows with x not 0, which are the only ones that matter from here on
             return self._reduce_support(state)
@@ -558,15 +565,15 @@ class Decomposition(Solver[DecompositionState]):
         state.capacity = min(2 * state.capacity, self.pool)
         state.rate = 1.0 if state.violators <= SAMPLED_FROM * state.capacity else state.capacity / state.violators
         working = working_size(self.working, state.form)
-        below = size_below(pool.size, working)
+        subset = subset_size(pool.size, working)
         has_all_rows, gap = pool.size == state.problem.rows, state.gaps[-1]
-        progress = Progress(ROUNDS if has_all_rows and below > working else max_rounds(pool.size, below))
+        progress = Progress(ROUNDS if has_all_rows and subset > working else max_rounds(pool.size, subset))
         if pool.size < state.problem.rows or gap <= 0.0:
             share = POOL_SHARE
         else:
             share = min(POOL_SHARE, max(ALL_ROWS_SHARE, 0.5 * state.problem.tolerance / gap))
         state.work = LevelWork([Level(pool, share * violation, progress)], before)
-        state.pool = state.moved = None
+        state.pool = state.changed_rows = None
 
     # The support, and the reduced set
 
@@ -598,7 +605,7 @@ class Decomposition(Solver[DecompositionState]):
         values = support.p - support.v - support.ridge * support.x
         importance = state.problem.C * state.support_size / support.size
         state.reduced = fit_reduced_set(support, values, state.form, self.max_support, importance)
-        state.reach = 1.0
+        state.half_width = 1.0
         return True
 
 
@@ -609,7 +616,7 @@ def update_rows(state: DecompositionState, block: Block) -> None:
     """Update a and f of the block, its per-row state, to the current x: copy them for the rows of the pool, and add the
     changes in the pool to f of all other rows.
     """
-    if state.pool is None or state.moved is None:
+    if state.pool is None or state.changed_rows is None:
         return
     pool, f, n = state.pool, block.rows["f"], len(block.y)
     pool_places, own = block.members(pool.index)
@@ -622,7 +629,7 @@ def update_rows(state: DecompositionState, block: Block) -> None:
         state.shared_values = None
     elif others.any():
         places = np.flatnonzero(others)
-        f[places] += evaluate_at(block, places, state.moved, state.form)
+        f[places] += evaluate_at(block, places, state.changed_rows, state.form)
 
 
 def recompute_values(state: DecompositionState, support: Pool, block: Block) -> None:
@@ -632,7 +639,7 @@ def recompute_values(state: DecompositionState, support: Pool, block: Block) -> 
     The rows that matter have a coefficient, or may have a positive loss, given the possible errors of f and b.
     """
     f, form = block.rows["f"], state.form_for_certificates()
-    slack = state.drift + state.reach
+    slack = state.drift + state.half_width
     matters = block.rows[DUAL] != 0.0
     matters |= can_have_loss(f + state.intercept, block.y, state.problem.loss, slack) & (block.s > 0.0)
     chosen = np.arange(len(f)) if state.recompute_all_rows else np.flatnonzero(matters)
@@ -702,14 +709,14 @@ def bounds_of_pass(state: DecompositionState) -> Certificate:
     if not state.problem.regularizer.has_scale and state.weight == 0.0:
         # a has no value yet: ||sum a_i phi_i|| <= nu S max ||phi||
         assert state.problem.kernel is not None  # problems of a kernel solver have a kernel
-        largest = 0.0 if state.largest is None else state.problem.kernel.largest(state.largest)
+        largest = 0.0 if state.row_reach is None else state.problem.kernel.largest(state.row_reach)
         dual = -0.5 * state.mass**2 * largest
     rounding = state.rounding(best)
     if reduced is None:
         _check_bounded(state, dual, rounding)
     is_at_edge = best in {0, 2 * INTERCEPTS}  # the best intercept is probably outside the grid
-    wider = 4.0 * state.reach if is_at_edge else 0.0
-    state.intercept, state.reach = float(state.shifts()[best]), max(violation, wider, 1e-6)
+    wider = 4.0 * state.half_width if is_at_edge else 0.0
+    state.intercept, state.half_width = float(state.shifts()[best]), max(violation, wider, 1e-6)
     facts = {"violation": violation, "support": state.support_size, "points": reduced.size if reduced else None}
     return Certificate(primal, dual, facts=facts, rounding=rounding)
 
@@ -741,11 +748,11 @@ def offer_violators(state: DecompositionState, rows: Pool, seed: int) -> None:
     if state.problem.rows <= state.capacity:
         state.candidates.append(select_rows(rows, np.arange(rows.size)))
         return
-    if state.beginning:
+    if state.is_first_one_class_pass:
         state.candidates.append(select_rows(rows, np.sort(smallest_keys(draw_lots(rows.index, 0), state.capacity))))
         limit_candidates(state)
         return
-    violating = row_violations(rows, state.intercept) > NEGLIGIBLE_SHARE * state.reach
+    violating = row_violations(rows, state.intercept) > NEGLIGIBLE_SHARE * state.half_width
     state.violators += int(violating.sum())
     if state.rate < 1.0:
         draws = np.random.default_rng((seed, int(rows.index[0]))).random(rows.size)
@@ -768,7 +775,7 @@ def choose_offered(state: DecompositionState, rows: Pool, count: int) -> Pool:
     """
     if rows.size <= count:
         return rows
-    if state.beginning:
+    if state.is_first_one_class_pass:
         return select_rows(rows, np.sort(smallest_keys(draw_lots(rows.index, 0), count)))
     if state.rate >= 1.0:
         return select_rows(rows, worst_rows(rows, count))
@@ -805,7 +812,7 @@ def start_at_bounds(state: DecompositionState, pool: Pool) -> float:
     filled = np.cumsum(pool.high[order])
     pool.x[order] = np.clip(mass - (filled - pool.high[order]), 0.0, pool.high[order])
     recompute_gradient(pool, state.form)
-    state.drift += error_of_values(state.form, state.largest, pool.size, mass)
+    state.drift += error_of_values(state.form, state.row_reach, pool.size, mass)
     violation = violation_of(pool)
-    state.reach = max(state.reach, violation)
+    state.half_width = max(state.half_width, violation)
     return violation

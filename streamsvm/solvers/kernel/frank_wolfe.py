@@ -61,7 +61,7 @@ from streamsvm.config.options import Bounds, Option, Quantity
 from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack, to_matrix
 from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.pool import Form, Pool
-from streamsvm.solvers.kernel.simplex import PoolWork, SeenGap, SimplexSolver, SimplexState, Target
+from streamsvm.solvers.kernel.simplex import PoolWork, ReachedGap, SimplexSolver, SimplexState, Target
 from streamsvm.types import Problem
 
 MIN_CACHE = 8 << 20
@@ -114,9 +114,9 @@ class Iterations:
     """1/2 a'Ka, by recursion, and regularly recomputed as a sum."""
     i: int = 0
     """The vertex to step toward: the row with the smallest g; set by ``gap``."""
-    before: Float64 = field(default_factory=lambda: np.empty(0))
+    previous_a: Float64 = field(default_factory=lambda: np.empty(0))
     """(m,) the previous iterate, for PARTAN; (0,) for other variants."""
-    g_before: Float64 = field(default_factory=lambda: np.empty(0))
+    previous_g: Float64 = field(default_factory=lambda: np.empty(0))
     """(m,) the gradient at the previous iterate, for PARTAN; (0,) for other variants."""
     tangent: Tangent | None = None
     """The values at the previous iterate that PARTAN's second line search needs; None before the second iteration, and
@@ -125,7 +125,7 @@ class Iterations:
     def __post_init__(self) -> None:
         self.f = 0.5 * float(self.a @ self.g)
         if self.variant == "partan":
-            self.before, self.g_before = self.a.copy(), self.g.copy()
+            self.previous_a, self.previous_g = self.a.copy(), self.g.copy()
 
     @property
     def support(self) -> int:
@@ -157,7 +157,7 @@ class Iterations:
         """
         self.f = 0.5 * float(self.a @ self.g)
         if self.tangent is not None:
-            self.tangent = Tangent(0.5 * float(self.before @ self.g_before), float(self.before @ self.g))
+            self.tangent = Tangent(0.5 * float(self.previous_a @ self.previous_g), float(self.previous_a @ self.g))
 
     def _step_toward(self) -> float:
         i, K_ii = self.i, self.columns.diagonal[self.i]
@@ -193,18 +193,18 @@ class Iterations:
 
     def _step_partan(self) -> None:
         i, old_f, old_a, old_g = self.i, self.f, self.a.copy(), self.g.copy()
-        g_i, h_i = float(self.g[i]), float(self.g_before[i])
+        g_i, h_i = float(self.g[i]), float(self.previous_g[i])
         length = self._step_toward()
         along = (1.0 - length) * 2.0 * old_f + length * g_i
         if self.tangent is None:  # the first step has no previous iterate
-            self.before[:], self.g_before[:] = old_a, old_g
+            self.previous_a[:], self.previous_g[:] = old_a, old_g
             self.tangent = Tangent(old_f, along)
             return
         A = (1.0 - length) * self.tangent.W + length * h_i
-        m = tangent_step(self.tangent, self.f, A, tangent_room(self.a, self.before))
+        m = tangent_step(self.tangent, self.f, A, tangent_room(self.a, self.previous_a))
         self.f = tangent_value(self.tangent, self.f, A, m)
         W = (1.0 + m) * along - m * self.tangent.W
-        extrapolate(self.a, self.g, self.before, self.g_before, old_a, old_g, m)
+        extrapolate(self.a, self.g, self.previous_a, self.previous_g, old_a, old_g, m)
         self.tangent = Tangent(old_f, W)
 
 
@@ -222,13 +222,13 @@ class StepsFromSamples(ABC):
     """The vertices that have or had weight, in the order in which they were added."""
     a: Float64
     """The weights of the members, followed by zeros as room for more members."""
-    before: Float64
+    previous_a: Float64
     """The weights of the previous iterate, for PARTAN, laid out like ``a``."""
     tangent: Tangent | None
     """The values at the previous iterate that PARTAN's second line search needs; None before the second iteration, and
     for other variants."""
     size: int
-    """The number of members, which is the used length of ``a`` and ``before``."""
+    """The number of members, which is the used length of ``a`` and ``previous_a``."""
     away: str
     """How the vertex to take weight from is chosen: ``exact`` among all with weight, ``drawn`` among a sample of
     them."""
@@ -240,7 +240,7 @@ class StepsFromSamples(ABC):
     away_vertex: int
     """The vertex v to take weight from."""
     _g: tuple[float, float, float]
-    """g_i, g_v, and the gradient entry of i at ``before``."""
+    """g_i, g_v, and the gradient entry of i at ``previous_a``."""
     _K_iv: float
     """K_iv."""
     _gradients: Float64
@@ -291,7 +291,7 @@ class StepsFromSamples(ABC):
         g = self._gradient(K, asked, self.a)
         k = int(np.argmin(g[: len(drawn)]))
         self._i = int(asked[k])
-        h = self._gradient(K[:, k : k + 1], asked[k : k + 1], self.before)[0] if self.variant == "partan" else 0.0
+        h = self._gradient(K[:, k : k + 1], asked[k : k + 1], self.previous_a)[0] if self.variant == "partan" else 0.0
         has_weight = self.a[self._place[away_drawn]] > 0.0
         top = len(drawn) + int(np.argmax(np.where(has_weight, g[len(drawn) :], -np.inf))) if takes_weight else k
         self.away_vertex = int(asked[top])
@@ -363,11 +363,11 @@ class StepsFromSamples(ABC):
         W = along
         if self.tangent is not None:
             A = (1.0 - length) * self.tangent.W + length * h_i
-            m = tangent_step(self.tangent, self.f, A, tangent_room(self.a, self.before))
+            m = tangent_step(self.tangent, self.f, A, tangent_room(self.a, self.previous_a))
             self.f = tangent_value(self.tangent, self.f, A, m)
-            self.a = np.maximum((1.0 + m) * self.a - m * self.before, 0.0)
+            self.a = np.maximum((1.0 + m) * self.a - m * self.previous_a, 0.0)
             W = (1.0 + m) * along - m * self.tangent.W
-        self.before = old
+        self.previous_a = old
         self.tangent = Tangent(old_f, W)
 
     def _add_member(self, row: int) -> int:
@@ -375,7 +375,7 @@ class StepsFromSamples(ABC):
         if self._place[row] >= 0:
             return int(self._place[row])
         if self.size == len(self.a):
-            self.a, self.before = (np.concatenate([b, np.zeros(len(b))]) for b in (self.a, self.before))
+            self.a, self.previous_a = (np.concatenate([b, np.zeros(len(b))]) for b in (self.a, self.previous_a))
         if self._columns:
             K_i, K_v = self._columns
             self._gradients = np.append(self._gradients, self.a[: self.size] @ K_i)
@@ -401,7 +401,7 @@ class SampledIterations(StepsFromSamples):
     f: float = 0.0
     members: list[int] = field(default_factory=list)
     a: Float64 = field(default_factory=lambda: np.empty(0))
-    before: Float64 = field(default_factory=lambda: np.empty(0))
+    previous_a: Float64 = field(default_factory=lambda: np.empty(0))
     tangent: Tangent | None = None
     size: int = 0
     _diagonal: Float64 = field(default_factory=lambda: np.empty(0))
@@ -425,8 +425,8 @@ class SampledIterations(StepsFromSamples):
         self.size = len(self.members)
         self._place = np.full(pool.size, -1, np.int64)
         self._place[self.members] = np.arange(self.size)
-        self.a, self.before = np.zeros(2 * self.size + ROWS_PER_LOT), np.zeros(2 * self.size + ROWS_PER_LOT)
-        self.a[: self.size] = self.before[: self.size] = pool.x[self.members]
+        self.a, self.previous_a = np.zeros(2 * self.size + ROWS_PER_LOT), np.zeros(2 * self.size + ROWS_PER_LOT)
+        self.a[: self.size] = self.previous_a[: self.size] = pool.x[self.members]
         self._lots = [take_rows(pool.X, np.array(self.members))]
         self.f = -0.5 * float(pool.x @ pool.v)
         self._gradients = -pool.v[self.members]
@@ -521,7 +521,7 @@ class FrankWolfe(SimplexSolver):
     ] = "exact"
     variant: ClassVar[str] = "fw"
 
-    def scratch(self, rows: int) -> int:
+    def method_bytes(self, rows: int) -> int:
         """Return the bytes of kernel columns and gradients, or of the kernel values of the drawn rows."""
         return (min(self.cache, 4 * rows**2) + 6 * 8 * rows) if self.sample == 0 else 3 * 8 * self.sample * rows
 
@@ -559,19 +559,19 @@ class FrankWolfe(SimplexSolver):
         """Return the maximum number of iterations between two passes."""
         return self.iterations
 
-    def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+    def improve(self, state: SimplexState, work: PoolWork) -> ReachedGap | None:
         """Make steps of the variant. Return the gap and f at the stop, which comes when the gap over the pool or the
         sampled gap is small enough, no iterations are left, or time is up; None while the method has not stopped.
         """
         return self._improve_from_samples(state, work) if self.sample else self._improve_deterministically(state, work)
 
-    def _improve_deterministically(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+    def _improve_deterministically(self, state: SimplexState, work: PoolWork) -> ReachedGap | None:
         pool, iterations = work.pool, work.method or self._iterations(state, work.pool)
-        work.method, most = iterations, min(ITERATIONS_IN_STEP, work.left)
-        work.left -= most
+        work.method, most = iterations, min(ITERATIONS_IN_STEP, work.iterations_left)
+        work.iterations_left -= most
         for _ in range(most):
             gap = iterations.gap()
-            if iterations.count >= state.due:
+            if iterations.count >= state.next_entry:
                 state.add_due_entry(iterations.count, gap, iterations.f, iterations.support)
             if gap <= work.target.allowed_gap(iterations.f):
                 break
@@ -579,53 +579,51 @@ class FrankWolfe(SimplexSolver):
             if state.is_time_up(iterations.a):
                 break
         else:
-            if work.left:
+            if work.iterations_left:
                 return None
         state.iterations = iterations.count
         pool.x[:], pool.v[:] = iterations.a, -iterations.g
-        return SeenGap(iterations.gap(), 0.5 * float(iterations.a @ iterations.g))
+        return ReachedGap(iterations.gap(), 0.5 * float(iterations.a @ iterations.g))
 
     def _iterations(self, state: SimplexState, pool: Pool) -> Iterations:
         column = np.dtype(dtype_of(state.form.arithmetic)).itemsize * pool.size  # the plan assumes float32 columns
         columns = KernelCache(pool, state.form, max(min(self.cache, 4 * pool.size**2) // column, 2))
         return Iterations(pool.x.copy(), -pool.v, columns, self.variant, self.step == "open", state.iterations)
 
-    def _improve_from_samples(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+    def _improve_from_samples(self, state: SimplexState, work: PoolWork) -> ReachedGap | None:
         pool = work.pool
-        work_state: SampledWork = work.method or self._begin_sampling(state, work)
+        sampled: SampledWork = work.method or self._begin_sampling(state, work)
         draw = np.random.default_rng()
-        draw.bit_generator.state = work_state.draws
-        work.method, most = work_state, min(ITERATIONS_IN_STEP, work.left)
-        work.left -= most
-        iterations, target = work_state.iterations, Target(work.target.epsilon, work.target.relative)
+        draw.bit_generator.state = sampled.draws
+        work.method, most = sampled, min(ITERATIONS_IN_STEP, work.iterations_left)
+        work.iterations_left -= most
+        iterations, target = sampled.iterations, Target(work.target.epsilon, work.target.relative)
         for _ in range(most):
-            work_state.gap = iterations.find_vertices(draw.integers(0, pool.size, self.sample), draw)
-            if iterations.count >= state.due:
-                state.add_due_entry(iterations.count, work_state.gap, iterations.f, iterations.support)
-            work_state.agreements = (
-                work_state.agreements + 1 if work_state.gap <= target.allowed_gap(iterations.f) else 0
-            )
-            if work_state.agreements == AGREEMENTS_TO_STOP:
-                state.stopped = pool.size >= state.problem.rows or iterations.count == work_state.start_count
+            sampled.gap = iterations.find_vertices(draw.integers(0, pool.size, self.sample), draw)
+            if iterations.count >= state.next_entry:
+                state.add_due_entry(iterations.count, sampled.gap, iterations.f, iterations.support)
+            sampled.agreements = sampled.agreements + 1 if sampled.gap <= target.allowed_gap(iterations.f) else 0
+            if sampled.agreements == AGREEMENTS_TO_STOP:
+                state.stopped = pool.size >= state.problem.rows or iterations.count == sampled.start_count
                 break
-            if work_state.agreements == 0:
+            if sampled.agreements == 0:
                 iterations.advance()
             if state.is_time_up(iterations.a):
                 break
         else:
-            if work.left:
-                work_state.draws = draw.bit_generator.state
+            if work.iterations_left:
+                sampled.draws = draw.bit_generator.state
                 return None
         state.iterations = iterations.count
         iterations.write(pool)
-        return SeenGap(work_state.gap, iterations.f)
+        return ReachedGap(sampled.gap, iterations.f)
 
     def _begin_sampling(self, state: SimplexState, work: PoolWork) -> SampledWork:
         """Return the start of the randomized regime at the weights of the pool. If the pool does not hold all rows,
         limit the number of iterations in it.
         """
         if work.pool.size < state.problem.rows:
-            work.left = min(work.left, DRAWS_PER_ROW * work.pool.size // self.sample + 1)
+            work.iterations_left = min(work.iterations_left, DRAWS_PER_ROW * work.pool.size // self.sample + 1)
         iterations = SampledIterations(
             work.pool, state.form, self.variant, self.step == "open", state.iterations, away=self.away
         )

@@ -136,7 +136,7 @@ class Candidates:
 
 
 @saved_as("simplex.reached")
-class SeenGap(NamedTuple):
+class ReachedGap(NamedTuple):
     """The gap and f at which a method in memory stopped, over the rows in memory or a sample of them."""
 
     gap: float
@@ -147,22 +147,22 @@ class SeenGap(NamedTuple):
 
 @saved_as("simplex.target")
 class Target(NamedTuple):
-    """The gap at which a method in memory may stop: ``epsilon``, ``relative`` f, or the smaller of ``most`` and
-    ``fair`` f.
+    """The gap at which a method in memory may stop: the largest of ``epsilon``, ``relative`` times f, and the smaller
+    of ``pool_gap`` and ``pool_gap_ratio`` times f.
     """
 
     epsilon: float
     """A sufficient absolute gap; 0: none."""
     relative: float
     """A sufficient gap, as a fraction of f."""
-    most: float = 0.0
-    """For a pool of some of the rows: a gap that is sufficient if it is also at most ``fair`` f."""
-    fair: float = 0.0
-    """The fraction of f that limits ``most``."""
+    pool_gap: float = 0.0
+    """A gap that is sufficient in a pool of some of the rows, if it is at most ``pool_gap_ratio`` times f."""
+    pool_gap_ratio: float = 0.0
+    """The fraction of f that limits ``pool_gap``."""
 
     def allowed_gap(self, f: float) -> float:
         """Return the sufficient gap at f."""
-        return max(self.epsilon, self.relative * f, min(self.most, self.fair * f))
+        return max(self.epsilon, self.relative * f, min(self.pool_gap, self.pool_gap_ratio * f))
 
 
 @saved_as("simplex.work")
@@ -173,9 +173,9 @@ class PoolWork:
     pool: Pool
     """The rows of the support and the added rows, in order."""
     target: Target
-    before: float
+    start_f: float
     """f at the start of the pool."""
-    left: int
+    iterations_left: int
     """Number of iterations, or working sets, that are left."""
     pruned: bool = False
     """Whether support rows were dropped because of ``keep``, and the method works on the others."""
@@ -209,7 +209,7 @@ class SimplexState:
     """(1,) sum C s_i l(m_i) of the model t a, or of the reduced set, over the rows visited in this pass."""
     gap: float = np.inf
     """2 f - min g over all rows, as of the last pass; inf before the first."""
-    seen: float = np.inf
+    reached_gap: float = np.inf
     """The gap over the rows in memory at which the method stopped."""
     shared_values: Own[Float64 | None] = None
     """Decision values of the rows visited next, without the constant, if they were evaluated for several problems at
@@ -228,12 +228,12 @@ class SimplexState:
     """The squared norm of the reduced set, summed over the rows visited in this pass."""
     stopped: bool = False
     """Whether the method in memory has met its stopping criterion, so that the next pass certifies the result."""
-    began: float = field(default_factory=time.perf_counter)
+    start_time: float = field(default_factory=time.perf_counter)
     """The time at which the clock of the trajectory started."""
     trajectory: list[list[float]] = field(default_factory=list)
     """For each entry: iterations, gap over the rows in memory, f, support, seconds, passes."""
-    due: float = 0.0
-    """Number of iterations at which the next entry of the trajectory is due."""
+    next_entry: float = 0.0
+    """Number of iterations after which the next entry of the trajectory is added."""
     reach: Seen[Reach | None] = None
     """The reach of the rows visited so far."""
     absolute: Total[float] = 0.0
@@ -265,17 +265,17 @@ class SimplexState:
         """Record the gap reached in a pool of all rows, unless time is up. Stop the method if gaps have stalled."""
         if pool.size < self.problem.rows or self.is_time_up(pool.x):
             return
-        self.gaps.append(self.seen / self.f if self.f > 0.0 else 0.0)
+        self.gaps.append(self.reached_gap / self.f if self.f > 0.0 else 0.0)
         self.stopped = self.stopped or has_stalled(self.gaps, STALL_POOLS)
 
     def add_due_entry(self, iterations: int, gap: float, f: float, support: int) -> None:
-        """Add an entry to the trajectory, and set when the next one is due."""
-        self.iterations, self.due = iterations, max(iterations * TRAJECTORY_RATIO, iterations + 1)
+        """Add an entry to the trajectory, and set the number of iterations after which the next one is added."""
+        self.iterations, self.next_entry = iterations, max(iterations * TRAJECTORY_RATIO, iterations + 1)
         self.add_entry(gap, f, support)
 
     def add_entry(self, gap: float, f: float, support: int) -> None:
         """Add an entry to the trajectory: the gap over the rows in memory, f, the number of rows with weight."""
-        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.began, self.passes])
+        self.trajectory.append([self.iterations, gap, f, support, time.perf_counter() - self.start_time, self.passes])
 
     def dual_scale(self) -> float:
         """Return the t = k / (2 f) at which the dual value of t a is largest; 0 if there is no a yet."""
@@ -313,13 +313,13 @@ class SimplexSolver(Solver[SimplexState]):
         ),
     ] = 0
     max_support: MaxSupport = 0
-    share: ClassVar[float] = 1.0
+    pool_share: ClassVar[float] = 1.0
     """The fraction of all rows that the pool holds by default."""
-    first: ClassVar[float] = np.inf
+    first_pool_rows: ClassVar[float] = np.inf
     """Number of rows of the first pool. Each further pool may have twice as many, up to ``pool``."""
-    fair: ClassVar[float] = np.inf
-    """A pool that does not hold all rows is optimized to a gap of this fraction of f, if that is smaller than the gap
-    by POOL_SHARE."""
+    fair_gap_ratio: ClassVar[float] = np.inf
+    """A pool that does not hold all rows is optimized to a gap of at most this fraction of f, even if POOL_SHARE allows
+    a larger one."""
     free_bias: ClassVar[bool] = False
     """False: the bias is a constant feature, regularized like any other, and its square is part of K."""
     row_state: ClassVar[tuple[RowState, ...]] = ()
@@ -336,7 +336,7 @@ class SimplexSolver(Solver[SimplexState]):
         """Return the maximum number of iterations, or working sets, between two passes."""
 
     @abstractmethod
-    def improve(self, state: SimplexState, work: PoolWork) -> SeenGap | None:
+    def improve(self, state: SimplexState, work: PoolWork) -> ReachedGap | None:
         """Make some steps that reduce f over the rows of the pool. Return the gap and f when the method has stopped,
         None before.
 
@@ -344,7 +344,7 @@ class SimplexSolver(Solver[SimplexState]):
         """
 
     @abstractmethod
-    def scratch(self, rows: int) -> int:
+    def method_bytes(self, rows: int) -> int:
         """Return the bytes ``improve`` needs for a pool of this many rows."""
 
     def choose(self, state: SimplexState, index: Int64, v: Float64, count: int) -> Int64:
@@ -374,15 +374,15 @@ class SimplexSolver(Solver[SimplexState]):
         in_memory = min(self.pool + (self.keep or rows), rows)
         reduced = reduced_set_bytes(min(self.max_support, rows))
         return Cost(
-            fixed=3 * in_memory * row + self.scratch(in_memory) + scratch_bytes(layout.columns) + reduced,
+            fixed=3 * in_memory * row + self.method_bytes(in_memory) + scratch_bytes(layout.columns) + reduced,
             per_block_row=ROW_BYTES + 8,
         )
 
     def adapt_to_data(self, rows: int, problems: Sequence[Problem], user_set: Collection[str]) -> Self:
-        """Return the solver with a pool of the fraction ``share`` of all rows, unless the user set its size
+        """Return the solver with a pool of the fraction ``pool_share`` of all rows, unless the user set its size
         (``user_set``).
         """
-        return self if "pool" in user_set else replace(self, pool=max(self.pool, int(self.share * rows)))
+        return self if "pool" in user_set else replace(self, pool=max(self.pool, int(self.pool_share * rows)))
 
     def shrink_memory(self, problem: Problem, user_set: Collection[str]) -> Self | None:
         """Return the solver with half the pool, and with a support of at most twice the size of that pool; None if the
@@ -400,7 +400,7 @@ class SimplexSolver(Solver[SimplexState]):
 
     def start(self, problem: Problem) -> SimplexState:
         """Return the state with an empty support. The first pass draws the rows of the first pool."""
-        capacity = int(min(self.pool, self.first))
+        capacity = int(min(self.pool, self.first_pool_rows))
         return SimplexState(problem, choose_form(problem, problem.bias**2), Candidates(capacity))
 
     def prepare_shared(self, states: list[SimplexState], X: Rows) -> None:
@@ -462,7 +462,7 @@ class SimplexSolver(Solver[SimplexState]):
         state.gap, state.f, state.scale = gap, f, t
         facts: JsonObject = {
             "simplex_gap": gap,
-            "seen_gap": state.seen,
+            "seen_gap": state.reached_gap,
             "f": f,
             "support": state.support.size,
             "iterations": state.iterations,
@@ -532,7 +532,7 @@ class SimplexSolver(Solver[SimplexState]):
         relative = 0.0 if self.epsilon > 0.0 else 0.5 * state.problem.tolerance
         target = Target(self.epsilon, relative)
         if pool.size < state.problem.rows:
-            target = Target(self.epsilon, relative, POOL_SHARE * min(state.gap, 1.0), self.fair)
+            target = Target(self.epsilon, relative, POOL_SHARE * min(state.gap, 1.0), self.fair_gap_ratio)
         state.work = PoolWork(pool, target, state.f, self.rounds(pool))
 
     def has_pending_steps(self, state: SimplexState) -> bool:
@@ -546,19 +546,19 @@ class SimplexSolver(Solver[SimplexState]):
         reached = self.improve(state, work)
         if reached is None:
             return
-        (state.seen, state.f), pool = reached, work.pool
+        (state.reached_gap, state.f), pool = reached, work.pool
         if not work.pruned and 0 < self.keep < np.count_nonzero(pool.x):
             pool = select_rows(pool, np.sort(smallest_keys(-pool.x, self.keep)))  # those with the most weight
             pool.x /= pool.x.sum()
             recompute_gradient(pool, state.form)
-            state.work = PoolWork(pool, work.target, work.before, self.rounds(pool), pruned=True)
+            state.work = PoolWork(pool, work.target, work.start_f, self.rounds(pool), pruned=True)
             return
         if work.pruned:
-            state.stopped = 0.0 < STALLED_PRUNING_RATIO * work.before <= state.f
+            state.stopped = 0.0 < STALLED_PRUNING_RATIO * work.start_f <= state.f
         state.support, state.work = select_rows(pool, np.flatnonzero(pool.x > 0.0)), None
         state.candidates.capacity = min(2 * state.candidates.capacity, self.pool)
         state.record_gap(pool)
-        state.add_entry(state.seen, state.f, state.support.size)
+        state.add_entry(state.reached_gap, state.f, state.support.size)
 
 
 # A visit

@@ -85,7 +85,7 @@ class Moves(NamedTuple):
     travel: float = 0.0
     """sum |change of x|, with one term for each row of each working set. It bounds the rounding error of f."""
 
-    def plus(self, other: Moves) -> Moves:
+    def add(self, other: Moves) -> Moves:
         """Return the sum of both."""
         return Moves(self.steps + other.steps, self.travel + other.travel)
 
@@ -116,7 +116,7 @@ class Progress:
         """Add the moves of the subset. If nothing ``moved``, no further subset would change anything, and none
         starts.
         """
-        self.moves = self.moves.plus(moves)
+        self.moves = self.moves.add(moves)
         if not moved:
             self.rounds = 0
 
@@ -179,7 +179,7 @@ def solve_step(levels: list[Level], form: Form, working: int, deadline: float = 
     pool, progress, current = level.pool, level.progress, violation(level.pool)
     if current <= level.tolerance or progress.is_over(deadline):
         return _leave_level(levels, form)
-    count = size_below(pool.size, working)
+    count = subset_size(pool.size, working)
     if len(levels) == 1 and pool.size > working and (group := group_equal_rows(pool, working)) is not None:
         optimize_groups(pool, form, group, progress, level.tolerance, deadline=deadline)
         return True
@@ -188,7 +188,7 @@ def solve_step(levels: list[Level], form: Form, working: int, deadline: float = 
     else:
         progress.begin(choose_subset(pool, count, progress.recent))
         inner = max(0.5 * level.tolerance, INNER_SHARE * current)
-        rounds = max_rounds(count, size_below(count, working))
+        rounds = max_rounds(count, subset_size(count, working))
         levels.append(Level(select_rows(pool, progress.recent), inner, Progress(rounds)))
     return True
 
@@ -212,7 +212,7 @@ def apply_subset(pool: Pool, chosen: Int64, part: Pool, form: Form) -> bool:
     return len(moved) > 0
 
 
-def size_below(size: int, working: int) -> int:
+def subset_size(size: int, working: int) -> int:
     """Return the number of rows of the level below one of ``size`` rows. The ratio of sizes is the same on all
     levels.
     """

@@ -51,10 +51,11 @@ method."""
 KAPPA = 0.05
 """The fraction of the rows that are in the kink of the loss, as assumed by the metric M, which then estimates the
 curvature of P."""
-COMMON_SHARE, MAX_COMMON_COLUMNS = 0.1, 24
-"""Columns in at least this fraction of the rows are common columns: at most this many of them, the densest, and not
-many more than rows have entries."""
-MIN_METRIC = 10.0
+COMMON_SHARE = 0.1
+"""Columns with entries in at least this fraction of the rows are common columns."""
+MAX_COMMON_COLUMNS = 24
+"""Maximum number of common columns. The densest are taken, and not many more than a row has entries."""
+MIN_METRIC_ENTRY = 10.0
 """M_jj below this value is set to 0, since the regularizer already contributes 1."""
 MAX_LENGTH_RATIO = 100.0
 """Largest ratio of the squared lengths of two rows at which dual coordinate descent is tried."""
@@ -65,17 +66,17 @@ PROXIMAL_SWEEPS = 3
 MAX_PRODUCTS, CG_ENERGY_RATIO = 12, 1e-3
 """Conjugate gradients stop after this many products, or when the energy falls to this fraction of the first one."""
 BALANCE_LAG = 1e-2
-"""w is balanced if the lag is at most this fraction of P, as long as that helps."""
+"""``_balance`` is called if the lag is at most this fraction of P, as long as it helps."""
 BALANCE_LENGTHS = (2.0, 1.0, 0.5, 0.25)
 """Lengths of a balancing step that are tried."""
 MIN_DISTANCE = 0.05
 """Least distance of a margin to the kink, in units of the margin, in the quadratic upper bounds of a balancing step."""
 CLOSE_LAG = 0.7
-"""A dual point is closed if the lag is at most this fraction of the allowed gap."""
+"""``_close`` is called if the lag is at most this fraction of the allowed gap."""
 ROUNDS_BETWEEN = 3
-"""w is balanced, and a closed, at most in every third round."""
+"""``_balance`` and ``_close`` are called in every third round at most."""
 CORRECTION_RATIO = 0.5
-"""Closing makes a further correction as long as each one reduces 1/2 ||w - v||^2 below this fraction of its value."""
+"""``_close`` makes further corrections as long as each one reduces 1/2 ||w - v||^2 below this fraction of its value."""
 PROXIMAL_WINDOW, STALL_RATIO, MAX_ROUNDS = 10, 0.5, 100
 """Proximal descent is given up if the lag is above the tolerance and has not halved in ten rounds, and after a hundred
 rounds."""
@@ -106,36 +107,36 @@ class CoordinateDescent:
     def run(self) -> None:
         """Make rounds. Changes ``state``."""
         state, rows = self._state, self._rows
-        at = state.descent
-        if at is None:
-            at = state.descent = DescentState(np.zeros(rows.count), np.zeros(rows.problem.columns + 1))
-            self._evaluate(at)
-        while not (at.given_up or state.solved or rows.is_exhausted):
-            self._round(at)
-            self._evaluate(at)
-            at.given_up = _is_dual_too_slow(at.gaps, state.problem.tolerance)
+        descent = state.descent
+        if descent is None:
+            descent = state.descent = DescentState(np.zeros(rows.count), np.zeros(rows.problem.columns + 1))
+            self._evaluate(descent)
+        while not (descent.given_up or state.solved or rows.is_exhausted):
+            self._round(descent)
+            self._evaluate(descent)
+            descent.given_up = _is_dual_too_slow(descent.gaps, state.problem.tolerance)
 
-    def _round(self, at: DescentState) -> None:
+    def _round(self, descent: DescentState) -> None:
         """Sweep over the rows in a random order, which depends on the number of rows and the round alone."""
-        rows, seed = self._rows, DUAL_SWEEPS * len(at.gaps)
+        rows, seed = self._rows, DUAL_SWEEPS * len(descent.gaps)
         permutation(self._order, seed)
         active = rows.count
         for sweep in range(DUAL_SWEEPS):
             if sweep:
                 shuffle(self._order, active, seed + sweep)
-            active = rows.sweep(self._order, active, at.a, at.w)
+            active = rows.sweep(self._order, active, descent.a, descent.w)
             if rows.is_late or not active:
                 return
 
-    def _evaluate(self, at: DescentState) -> None:
+    def _evaluate(self, descent: DescentState) -> None:
         """Evaluate P and D, and recompute w from a to remove the rounding errors that sweeps have added to it."""
         state, rows, none = self._state, self._rows, np.zeros(self._rows.count)
-        f = rows.margins(at.w)
-        losses, linear, quadratic, _ = value_pass(rows.terms, f, Interior(at.a, none, none), self._slopes)
-        before, at.w = at.w, rows.weighted_sum(self._slopes)
-        dual = rows.outer.dual(rows.problem.loss, linear, quadratic, at.w)
+        f = rows.margins(descent.w)
+        losses, linear, quadratic, _ = value_pass(rows.terms, f, Interior(descent.a, none, none), self._slopes)
+        before, descent.w = descent.w, rows.weighted_sum(self._slopes)
+        dual = rows.outer.dual(rows.problem.loss, linear, quadratic, descent.w)
         state.record(rows, before, losses, dual, self._slopes)
-        at.gaps.append((state.primal - state.dual) / state.reference_value)
+        descent.gaps.append((state.primal - state.dual) / state.reference_value)
 
 
 def _is_dual_too_slow(gaps: list[float], tolerance: float) -> bool:
@@ -163,7 +164,7 @@ class Metric:
         place = np.full(p, -1, np.int32)
         place[self._common] = np.arange(len(self._common), dtype=np.int32)
         diagonal = KAPPA * C * squares(X, s, p - 1)
-        diagonal[(diagonal < MIN_METRIC) | (place >= 0)] = 0.0
+        diagonal[(diagonal < MIN_METRIC_ENTRY) | (place >= 0)] = 0.0
         self._diagonal, shrink = diagonal, 1.0 / (1.0 + diagonal)
         self._matrix, self._inverse = _factor(X, s * (KAPPA * C), place)
         self.rows: MetricRows = metric_rows(X, place, shrink, self._inverse)
@@ -222,7 +223,7 @@ class ProximalState(DescentState):
 
     center: Float64 = field(default_factory=lambda: np.empty(0))
     """(p,) c."""
-    pace: float = 1.0
+    momentum: float = 1.0
     """The number from which beta is computed; 1 when the extrapolation restarts."""
     primal: float = np.inf
     """P of w."""
@@ -282,42 +283,42 @@ class ProximalDescent:
     def run(self) -> None:
         """Make rounds. Changes ``state``."""
         state = self._state
-        at = state.descent
-        if not isinstance(at, ProximalState):
+        descent = state.descent
+        if not isinstance(descent, ProximalState):
             zeros = np.zeros(len(state.w))
-            at = state.descent = ProximalState(np.zeros(self._rows.count), zeros, center=state.w)
-        while not (at.given_up or state.solved or self._rows.is_exhausted):
-            self._next_point(at)
+            descent = state.descent = ProximalState(np.zeros(self._rows.count), zeros, center=state.w)
+        while not (descent.given_up or state.solved or self._rows.is_exhausted):
+            self._next_point(descent)
 
-    def _next_point(self, at: ProximalState) -> None:
+    def _next_point(self, descent: ProximalState) -> None:
         """Compute the next proximal point, evaluate its bounds, and choose the next center."""
-        state, current = self._state, self._round(at)
-        at.gaps.append(current.lag / abs(current.primal))
-        is_due = len(at.gaps) % ROUNDS_BETWEEN == 0 and not state.solved
+        state, current = self._state, self._round(descent)
+        descent.gaps.append(current.lag / abs(current.primal))
+        is_due = len(descent.gaps) % ROUNDS_BETWEEN == 0 and not state.solved
         if is_due and current.lag <= CLOSE_LAG * state.allowed_gap:
-            self._close(at, current)
-        if is_due and at.balances and current.lag <= BALANCE_LAG * abs(current.primal):
-            current = self._balance(at, current)
-        self._recenter(at, current)
-        at.given_up = _is_proximal_too_slow(at.gaps, state.problem.tolerance)
+            self._close(descent, current)
+        if is_due and descent.balances and current.lag <= BALANCE_LAG * abs(current.primal):
+            current = self._balance(descent, current)
+        self._recenter(descent, current)
+        descent.given_up = _is_proximal_too_slow(descent.gaps, state.problem.tolerance)
 
-    def _round(self, at: ProximalState) -> ProximalPoint:
+    def _round(self, descent: ProximalState) -> ProximalPoint:
         """Sweep over the rows in a random order, which depends on the number of rows and the round alone. Return the
         proximal point.
         """
-        rows, seed = self._rows, PROXIMAL_SWEEPS * len(at.gaps)
-        v = rows.weighted_sum(at.a * rows.terms.y)
-        w, u = self._metric.weights(v, at.center)
+        rows, seed = self._rows, PROXIMAL_SWEEPS * len(descent.gaps)
+        v = rows.weighted_sum(descent.a * rows.terms.y)
+        w, u = self._metric.weights(v, descent.center)
         permutation(self._order, seed)
         active = rows.count
         for sweep in range(PROXIMAL_SWEEPS):
             if sweep:
                 shuffle(self._order, active, seed + sweep)
             rows.count_work(2 * rows.entries * active // max(1, rows.count))
-            active = proximal_sweep(self._metric.rows, rows.terms, self._order, active, at.a, w, u)
+            active = proximal_sweep(self._metric.rows, rows.terms, self._order, active, descent.a, w, u)
             if rows.is_late or not active:
                 break
-        return self._evaluate(self._metric.join(w, u), at.a)
+        return self._evaluate(self._metric.join(w, u), descent.a)
 
     def _evaluate(self, w: Float64, a: Float64) -> ProximalPoint:
         """Evaluate P and D in float64 on all rows."""
@@ -330,14 +331,14 @@ class ProximalDescent:
             w, f, v, rows.outer.value(w) + losses, losses - linear + quadratic + float(self._slopes @ f)
         )
 
-    def _recenter(self, at: ProximalState, current: ProximalPoint) -> None:
+    def _recenter(self, descent: ProximalState, current: ProximalPoint) -> None:
         """Choose the next center. The extrapolation restarts if P has risen."""
-        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * at.pace * at.pace))
-        beta = (at.pace - 1.0) / following
-        if current.primal > at.primal:
+        following = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * descent.momentum * descent.momentum))
+        beta = (descent.momentum - 1.0) / following
+        if current.primal > descent.primal:
             beta, following = 0.0, 1.0
-        at.center = current.w + beta * (current.w - at.w)
-        at.w, at.primal, at.pace = current.w, current.primal, float(following)
+        descent.center = current.w + beta * (current.w - descent.w)
+        descent.w, descent.primal, descent.momentum = current.w, current.primal, float(following)
 
     def _direction(self, right: Float64, theta: Float64, *, estimated: bool) -> Float64:
         """Return (I + X' diag(theta) X)^-1 right (p,) approximately, but exactly in the dense columns unless the matrix
@@ -353,7 +354,7 @@ class ProximalDescent:
         solved = conjugate_gradients(lambda d: rows.hessian_product(theta, d), arrow, right, enough)
         return solved.x if estimated else solved.x + arrow.block_step(solved.residual)
 
-    def _balance(self, at: ProximalState, current: ProximalPoint) -> ProximalPoint:
+    def _balance(self, descent: ProximalState, current: ProximalPoint) -> ProximalPoint:
         """Return a point with a smaller P, after a step that minimizes quadratic upper bounds of the losses, which
         touch them at the margins of ``current``; ``current`` itself if no step length reduces P.
         """
@@ -363,18 +364,18 @@ class ProximalDescent:
             current.v - current.w, self._upper / (2.0 * np.maximum(distance, MIN_DISTANCE)), estimated=True
         )
         for length in BALANCE_LENGTHS:
-            moved = self._evaluate(current.w + length * step, at.a)
+            moved = self._evaluate(current.w + length * step, descent.a)
             if moved.primal < current.primal:
-                at.pace, at.primal = 1.0, np.inf
+                descent.momentum, descent.primal = 1.0, np.inf
                 return moved
-        at.balances = False
+        descent.balances = False
         return current
 
-    def _close(self, at: ProximalState, current: ProximalPoint) -> None:
+    def _close(self, descent: ProximalState, current: ProximalPoint) -> None:
         """Evaluate dual points near a whose v is nearly w. Variables that hit a bound are fixed there, and further
         steps in the dense columns correct v.
         """
-        rows, a, target, missing = self._rows, at.a, current.w, np.inf
+        rows, a, target, residual = self._rows, descent.a, current.w, np.inf
         theta = np.minimum(a, self._upper - a)
         step = self._direction(target - current.v, theta, estimated=False)
         while not self._state.solved:
@@ -382,8 +383,8 @@ class ProximalDescent:
             a = np.clip(moved, 0.0, self._upper)
             theta[a != moved] = 0.0
             current = self._evaluate(target, a)
-            missing, before = _half_square(target - current.v), missing
-            if not missing < CORRECTION_RATIO * before or rows.is_late:
+            residual, before = _half_square(target - current.v), residual
+            if not residual < CORRECTION_RATIO * before or rows.is_late:
                 return
             step = self._arrow.block_step(target - current.v)
 

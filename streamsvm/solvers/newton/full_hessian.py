@@ -57,7 +57,7 @@ minimizer would be farther from that of all rows if a column is in few rows of t
 MAX_ITERATIONS = 30
 """Maximum number of Newton steps on M."""
 LEAST_CUT = 1e-2
-"""Backtracking multiplies the step length by no less than half of this factor, whatever rounding does to the
+"""Backtracking multiplies the step length by at least half of this factor, even if rounding errors distort the
 tangent."""
 GAP_SHARE = 1e-3
 """M counts as minimized when a step predicts a decrease below this fraction of the tolerated gap."""

@@ -102,7 +102,7 @@ WARMUP_MU = 0.1
 precisely which rows are in the kink."""
 
 
-class Evaluated(NamedTuple):
+class IterateValues(NamedTuple):
     """The values at an iterate."""
 
     value: float
@@ -158,13 +158,13 @@ class NewtonSteps:
                 state.cg_target = min(state.cg_target, CG_TIGHTENING * energy / state.allowed_gap)
             f = self._step_in_dense_columns(f, current) if dense_only else self._take_step(f, current, energy)
 
-    def _step_in_dense_columns(self, f: Float64, current: Evaluated) -> Float64:
+    def _step_in_dense_columns(self, f: Float64, current: IterateValues) -> Float64:
         """Make the exact step in the dense columns alone, and return X w after it."""
         step = self._preconditioner.block_step(-current.gradient)
         self._state.w = self._state.w + step
         return self._rows.move_margins(f, self._rows.margins(step), self._state.w, self._state.allowed_gap)
 
-    def _take_step(self, f: Float64, current: Evaluated, energy: float) -> Float64:
+    def _take_step(self, f: Float64, current: IterateValues, energy: float) -> Float64:
         """Make a step in all columns, and return X w after it."""
         state = self._state
         step = self._direction(current, energy)
@@ -200,7 +200,7 @@ class NewtonSteps:
                 return length, w, g
         return None
 
-    def _evaluate(self, f: Float64) -> Evaluated:
+    def _evaluate(self, f: Float64) -> IterateValues:
         """Evaluate the iterate with the decision values f, and store its slopes and second derivatives."""
         state, rows, loss = self._state, self._rows, self._state.problem.loss
         cost = RowLoss(state.problem.C, loss, round_corners(loss, state.mu))
@@ -208,9 +208,9 @@ class NewtonSteps:
         v = rows.weighted_sum(self._slopes)
         state.record(rows, state.w, losses, rows.outer.dual(loss, linear, quadratic, v), self._slopes)
         smoothing = losses - linear + quadratic + float(self._slopes @ f)
-        return Evaluated(rows.outer.value(state.w) + smoothed, smoothing, rows.outer.gradient(state.w) - v)
+        return IterateValues(rows.outer.value(state.w) + smoothed, smoothing, rows.outer.gradient(state.w) - v)
 
-    def _shrink_mu(self, current: Evaluated, energy: float) -> bool:
+    def _shrink_mu(self, current: IterateValues, energy: float) -> bool:
         """Reduce mu if the iterate is near the minimizer for the current mu. Return whether it was reduced, so that the
         iterate has to be evaluated again.
         """
@@ -220,7 +220,7 @@ class NewtonSteps:
         state.mu *= max(MU_FACTOR, float(np.sqrt(0.95 * goal / current.smoothing)))
         return True
 
-    def _direction(self, current: Evaluated, energy: float) -> Float64:
+    def _direction(self, current: IterateValues, energy: float) -> Float64:
         """Return -H^-1 grad approximately."""
         state, rows = self._state, self._rows
         forcing = min(max(energy / state.reference_value, FORCING_BOUNDS[0]), FORCING_BOUNDS[1])
@@ -238,7 +238,7 @@ class NewtonSteps:
         state, rows = self._state, self._rows
         smooth = round_corners(state.problem.loss, state.mu)
         row_slopes = partial(line_pass, rows.terms.y, rows.terms.s, f, df, rows.terms.C, smooth)
-        return find_step_length(row_slopes, rows.outer.along(state.w, step))
+        return find_step_length(row_slopes, rows.outer.line_derivatives(state.w, step))
 
 
 @saved_as("newton.all_rows")
@@ -459,20 +459,20 @@ class AllRows:
         """Make interior-point iterations until the gap is small enough, or the next pass is due."""
         from streamsvm.solvers.newton.interior_point_in_memory import Centering, InteriorStep, Iterate
 
-        at = self.interior_point
-        if at is None:
+        point = self.interior_point
+        if point is None:
             self._evaluate_primal(rows)
-            self.w, at, centered = Centering(rows, preconditioner).run(self.w)
-            self.interior_point = at if centered else None
+            self.w, point, centered = Centering(rows, preconditioner).run(self.w)
+            self.interior_point = point if centered else None
         f, slopes = rows.values(self.w), np.empty(rows.count)
         for _ in range(
             MAX_INTERIOR_POINT_STEPS
         ):  # if numbers exceed the precision of float64, the method does not converge
-            losses, linear, quadratic, products = value_pass(rows.terms, f, at, slopes)
+            losses, linear, quadratic, products = value_pass(rows.terms, f, point, slopes)
             v, linear = rows.weighted_sum(slopes), linear + rows.offset_gain(slopes)
             self.record(rows, self.w, losses, rows.outer.dual(self.problem.loss, linear, quadratic, v), slopes)
             if self.solved or rows.is_exhausted:
                 return
-            step = InteriorStep(rows, preconditioner, at, Iterate(self.w, f, v, products))
+            step = InteriorStep(rows, preconditioner, point, Iterate(self.w, f, v, products))
             self.w, f = step.take(self.allowed_gap)
             self.steps += 1

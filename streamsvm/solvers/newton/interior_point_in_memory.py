@@ -84,20 +84,20 @@ class Centering:
         It is not if the next pass was due before.
         """
         rows, none = self._rows, np.zeros(self._rows.count)
-        at, f = Interior(none.copy(), none.copy(), none.copy()), rows.values(w)
+        point, f = Interior(none.copy(), none.copy(), none.copy()), rows.values(w)
         for _ in range(MAX_CENTERING_STEPS):
-            passes.center_pass(rows.terms, f, self._target, at)
-            gradient = rows.outer.gradient(w) - rows.weighted_sum(at.a * rows.terms.y)
-            passes.system_pass(rows.terms, f, at, Aim(self._target, 0.0), none, self._theta, self._right)
+            passes.center_pass(rows.terms, f, self._target, point)
+            gradient = rows.outer.gradient(w) - rows.weighted_sum(point.a * rows.terms.y)
+            passes.system_pass(rows.terms, f, point, Aim(self._target, 0.0), none, self._theta, self._right)
             self._preconditioner.update(self._theta)
             energy = float(gradient @ self._preconditioner(gradient))
             if energy <= CENTERED_ENERGY * self._target or rows.is_exhausted:
-                return w, at, energy <= CENTERED_ENERGY * self._target
+                return w, point, energy <= CENTERED_ENERGY * self._target
             step = self._step(gradient, energy)
             df = rows.margins(step)
             length = self._length(w, step, f, df)
             w, f = w + length * step, f + length * df
-        return w, at, True
+        return w, point, True
 
     def _step(self, gradient: Float64, energy: float) -> Float64:
         rows, preconditioner = self._rows, self._preconditioner
@@ -110,32 +110,34 @@ class Centering:
 
     def _length(self, w: Float64, step: Float64, f: Float64, df: Float64) -> float:
         row_slopes = partial(passes.center_line_pass, self._rows.terms, f, df, self._target)
-        return find_step_length(row_slopes, self._rows.outer.along(w, step))
+        return find_step_length(row_slopes, self._rows.outer.line_derivatives(w, step))
 
 
 class InteriorStep:
-    """One predictor-corrector iteration. Changes ``at``."""
+    """One predictor-corrector iteration. Changes ``point``."""
 
-    def __init__(self, rows: MemoryRows, preconditioner: ArrowPreconditioner, at: Interior, current: Iterate) -> None:
-        self._rows, self._preconditioner, self._at, self._here = rows, preconditioner, at, current
+    def __init__(
+        self, rows: MemoryRows, preconditioner: ArrowPreconditioner, point: Interior, current: Iterate
+    ) -> None:
+        self._rows, self._preconditioner, self._point, self._current = rows, preconditioner, point, current
         self._theta, self._right = np.empty(rows.count), np.empty(rows.count)
 
     def take(self, allowed_gap: float) -> tuple[Float64, Float64]:
         """Return the next w and X w; ``allowed_gap`` is the allowed gap."""
-        at, current, terms = self._at, self._here, self._rows.terms
-        affine, bounds = np.zeros(self._rows.count), int(np.count_nonzero(at.above) + np.count_nonzero(at.below))
+        point, current, terms = self._point, self._current, self._rows.terms
+        affine, bounds = np.zeros(self._rows.count), int(np.count_nonzero(point.above) + np.count_nonzero(point.below))
         affine_aim = Aim(0.0, 0.0)
         step, df = self._direction(affine_aim, affine, RESIDUAL_SHARE * current.products, None)
-        length = passes.step_pass(terms, at, affine_aim, affine, self._theta, self._right, df, affine)
-        ratio = max(passes.affine_products(terms, at, affine, length) / current.products, 0.0)
+        length = passes.step_pass(terms, point, affine_aim, affine, self._theta, self._right, df, affine)
+        ratio = max(passes.affine_products(terms, point, affine, length) / current.products, 0.0)
         target = max(max(ratio**3, MIN_TARGET_RATIO) * current.products, MIN_TARGET_SHARE * allowed_gap)
         aim, da = Aim(target / max(1, bounds), max(length, MIN_CORRECTION)), np.empty(self._rows.count)
         step, df = self._direction(
             aim, affine, RESIDUAL_SHARE * max(target, 4.0 * MIN_TARGET_SHARE * allowed_gap), step
         )
-        longest = passes.step_pass(terms, at, aim, affine, self._theta, self._right, df, da)
+        longest = passes.step_pass(terms, point, aim, affine, self._theta, self._right, df, da)
         length = 1.0 if longest >= 1.0 else max(MIN_BOUNDARY_SHARE, 1.0 - 0.1 * (1.0 - longest)) * longest
-        passes.move_pass(terms, at, aim, affine, da, length)
+        passes.move_pass(terms, point, aim, affine, da, length)
         w = current.w + length * step
         return w, self._rows.move_margins(current.f, length * df, w, allowed_gap)
 
@@ -143,8 +145,8 @@ class InteriorStep:
         """Return the step dw and X dw for an aim. Sets theta and the right-hand sides, and for the first of the two
         aims the preconditioner.
         """
-        rows, current = self._rows, self._here
-        passes.system_pass(rows.terms, current.f, self._at, aim, affine, self._theta, self._right)
+        rows, current = self._rows, self._current
+        passes.system_pass(rows.terms, current.f, self._point, aim, affine, self._theta, self._right)
         if start is None:
             self._preconditioner.update(self._theta)
         right_side = (
@@ -153,7 +155,9 @@ class InteriorStep:
         least = CG_ENERGY_RATIO * float(right_side @ self._preconditioner(right_side))
 
         def enough(energy: float, remainder: Float64) -> bool:
-            return rows.is_late or (energy <= least and self._preconditioner.outside(remainder) <= residual)
+            return rows.is_late or (
+                energy <= least and self._preconditioner.energy_outside_block(remainder) <= residual
+            )
 
         solved = conjugate_gradients(
             lambda d: rows.hessian_product(self._theta, d), self._preconditioner, right_side, enough, start

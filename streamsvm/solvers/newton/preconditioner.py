@@ -99,10 +99,10 @@ class BlockMatrix:
 
     @property
     def exact(self) -> bool:
-        """Whether the last matrix that ``at`` returned was computed from all rows."""
+        """Whether the last matrix that ``compute`` returned was computed from all rows."""
         return self._exact is not None
 
-    def at(self, h: Float64, *, estimated: bool) -> Float64:
+    def compute(self, h: Float64, *, estimated: bool) -> Float64:
         """Return the matrix (k, k) for h (n,) >= 0, as a copy. ``estimated``: all but its diagonal may be an
         estimate.
         """
@@ -122,7 +122,7 @@ class BlockMatrix:
 
     @property
     def _matrix(self) -> Float64:
-        assert self._exact is not None  # ``at`` has computed it
+        assert self._exact is not None  # ``compute`` has computed it
         return self._exact
 
     def _update(self, h: Float64, unit: float) -> bool:
@@ -253,7 +253,7 @@ class ArrowPreconditioner:
         self._solve = None  # frees the old factor before the new one is computed
         if not self.whole:
             self._diagonal = self._outer + squares(self._X, h, self._columns)
-        block = self._block.at(h, estimated=estimated)
+        block = self._block.compute(h, estimated=estimated)
         block[np.diag_indices_from(block)] += self._outer[self.chosen]
         self._scale = 1.0 / np.sqrt(np.diagonal(block))
         block *= self._scale
@@ -277,7 +277,7 @@ class ArrowPreconditioner:
         step[self.chosen] = self._solve_scaled(residual)
         return step
 
-    def outside(self, residual: Float64) -> float:
+    def energy_outside_block(self, residual: Float64) -> float:
         """Return half the squared norm of the residual in the columns outside the block."""
         return 0.5 * float(residual @ residual) - 0.5 * float(np.square(residual[self.chosen]).sum())
 

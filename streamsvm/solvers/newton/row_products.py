@@ -67,7 +67,7 @@ class OuterTerms(NamedTuple):
         """Return G w + q (p,)."""
         return self.diagonal * w + self.linear
 
-    def along(self, w: Float64, step: Float64) -> tuple[float, float]:
+    def line_derivatives(self, w: Float64, step: Float64) -> tuple[float, float]:
         """Return the first and second derivative at w along ``step``."""
         scaled = self.diagonal * step
         return float(w @ scaled) + float(self.linear @ step), float(step @ scaled)
@@ -144,8 +144,8 @@ class MemoryRows:
         return f if self._offset is None else f + self._offset
 
     def offset_gain(self, slopes: Float64) -> float:
-        """Return the term - sum_i a_i y_i o_i that offsets o_i, the losses being of y_i (x_i.w + o_i), add to the dual
-        value. ``slopes``: a_i y_i (n,).
+        """Return - sum_i a_i y_i o_i, the term of the dual value for offsets o_i: the losses are those of the margins
+        y_i (x_i.w + o_i). ``slopes``: a_i y_i (n,).
         """
         return 0.0 if self._offset is None else -float(self._offset @ slopes)
 

@@ -106,9 +106,11 @@ SHRINK_FACTOR = 0.8
 PART_VECTORS = 3
 """p-vectors held by each part of a pass: the sum v, its compensation term, and in the first pass the column sums of
 squares."""
-KEPT_HESSIANS, TEMPORARY_HESSIANS = 2, 6
-"""Numbers of (p, p) arrays when passes accumulate the Hessian of all rows: those of each problem, its sum and what remains of the
-last one, and those alive while a step of one problem is computed."""
+KEPT_HESSIANS = 2
+"""Number of (p, p) arrays that each problem keeps when passes accumulate the Hessian of all rows: the sum, and what
+remains of the last sum (``FullHessianModel.rest``)."""
+TEMPORARY_HESSIANS = 6
+"""Number of further (p, p) arrays while a step of one problem is computed."""
 P_SIZED_ARRAYS = 32
 """Number of (p,) arrays alive at once: states, directions, residuals and results of matrix-vector products."""
 FLOAT32_BYTES = 4
@@ -393,7 +395,7 @@ class Newton(Solver[NewtonState]):
         state.passes += 1
         if evaluation.primal < state.primal:
             state.primal, state.best = evaluation.primal, state.point
-            is_known = state.problem.loss.smooth() and not state.point_sums.unformed
+            is_known = state.problem.loss.smooth() and not state.point_sums.has_unformed_rows
             state.best_gradient = evaluation.gradient if is_known else None
         if evaluation.dual > state.dual:
             state.dual, state.dual_point = evaluation.dual, DualPoint(state.point, state.mu, evaluation.scale)
@@ -462,7 +464,7 @@ class Newton(Solver[NewtonState]):
         damping = state.trust_region.damping if state.trust_region else first_damping(sample, len(state.point))
         state.trust_region = TrustRegion(model, state.mu, evaluation.value, damping)
         smoothing_is_small = evaluation.smoothing <= 2.0 * state.problem.tolerance * abs(evaluation.primal)
-        if self.polish and smoothing_is_small and not (sample.complete or state.point_sums.unformed):
+        if self.polish and smoothing_is_small and not (sample.complete or state.point_sums.has_unformed_rows):
             state.record_dual(
                 polish_dual(state.problem, sample, state.smoothed_loss, evaluation, state.point, state.deadline)
             )
