@@ -58,7 +58,7 @@ from streamsvm.rows import Float64, Int32
 from streamsvm.schedule.machine import count_jobs
 from streamsvm.sklearn.rows import PARAMETER_NAMES, StreamRows, as_value_errors, balance_classes, check_rows
 from streamsvm.store import open_store
-from streamsvm.store.format.labels import label_text, label_type, sort_key, type_to_record
+from streamsvm.store.format.labels import label_text, label_type, record_label_type, sort_key
 from streamsvm.types import Report, Store
 
 OPTION = "option"
@@ -411,7 +411,7 @@ def label_model(model: Model, classes: Array, columns: Array | None) -> Model:
     """Return a model with its class codes replaced by the labels ``classes`` (k,), and with the names of columns (d,) if they have some."""
     texts = [label_text(label) for label in classes.tolist()]
     provenance: JsonObject = {} if columns is None else {"names": [str(name) for name in columns]}
-    kind = type_to_record(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
+    kind = record_label_type(texts, label_type("U" if classes.dtype.kind == "O" else classes.dtype.kind))
     provenance |= {"labels": {"positive": None, "threshold": None} | kind} if kind else {}
     if (threshold := model.provenance.get("threshold")) is not None:
         provenance |= {"threshold": threshold | {"positive": texts[int(threshold["positive"])]}}

@@ -150,7 +150,7 @@ class HDF5Backend:
         durable.make_directory(directory)
         self._directory, self._specs = directory, specs
 
-    def compress(self, packed: dict[str, str]) -> None:
+    def use_codecs(self, packed: dict[str, str]) -> None:
         """Raise UsageError if a codec is given: HDF5 stores are not compressed."""
         if packed:
             hint = "pass --compression none: HDF5 would need a plugin to read it"
@@ -158,7 +158,7 @@ class HDF5Backend:
 
     def close_full_file(self, values: dict[str, Array]) -> bool:
         """Close the part if the next chunk does not fit into it; return whether it was closed."""
-        full = self._cutter is not None and self._cutter.bytes_with(values) > self.part_bytes - INDEX_BYTES
+        full = self._cutter is not None and self._cutter.bytes_after_adding(values) > self.part_bytes - INDEX_BYTES
         if full:
             self._close_part(self._columns)
         return full

@@ -102,14 +102,14 @@ class ZarrBackend:
     def begin(self, directory: Path, specs: dict[str, ArraySpec]) -> None:
         """Make the directories of the arrays."""
         self._directory = directory
-        specs = compression.with_small_units(specs, self.packed)
+        specs = compression.shrink_units(specs, self.packed)
         for name in specs:
             durable.make_directory(directory / name)
         self._crcs = {name: [] for name in specs}
         self._stored = {name: [] for name in specs if name in self.packed}
         self._cutter = UnitCutter(specs, self._write_unit)
 
-    def compress(self, packed: dict[str, str]) -> None:
+    def use_codecs(self, packed: dict[str, str]) -> None:
         """Use these codecs, by array."""
         self.packed = packed
 
@@ -227,7 +227,7 @@ def metadata_of(manifest: Manifest) -> dict[str, bytes]:
 def _specs(manifest: Manifest) -> dict[str, ArraySpec]:
     m = manifest
     specs = specs_of(m.kind, m.columns, m.chunk_rows, weighted="weight" in m.units, regression=not m.classes)
-    return compression.with_small_units(specs, m.packed)
+    return compression.shrink_units(specs, m.packed)
 
 
 def _array(root: Path | str, spec: ArraySpec, manifest: Manifest) -> UnitArray:

@@ -119,18 +119,20 @@ def test_tune_memory_for_one_problem_at_a_time_changes_nothing(solver, store, tm
     settings = {"landmarks": (20,), "gamma": (0.5,), "solver": solver, "loss": loss, "max_passes": 30}
     together = tune(job(store, tmp_path / "a", **settings))
     original = module.plan_cell
-    monkeypatch.setattr(module, "plan_cell", lambda *a: original(*a)._replace(together=1))
+    monkeypatch.setattr(module, "plan_cell", lambda *a: original(*a)._replace(trials_at_once=1))
     assert tune(job(store, tmp_path / "b", **settings)).scores[0].errors == together.scores[0].errors
 
 
 def test_tune_less_memory_means_more_readings_and_too_little_is_refused(store, tmp_path):
     much = job(store, tmp_path / "t", landmarks=(500,), C=(0.01, 0.1, 1.0), sampling="uniform")
     all_of_them = plan_cell(much, open_store(store), 500, 0.1)
-    assert all_of_them.together == 3 * FOLDS
+    assert all_of_them.trials_at_once == 3 * FOLDS
     less = all_of_them.memory.total - (4 << 20)  # not a share: the process itself, which is in it, may be large
     assert (
         1
-        <= plan_cell(job(store, tmp_path / "t", memory=less, sampling="uniform"), open_store(store), 500, 0.1).together
+        <= plan_cell(
+            job(store, tmp_path / "t", memory=less, sampling="uniform"), open_store(store), 500, 0.1
+        ).trials_at_once
         < 3 * FOLDS
     )
     with pytest.raises(BudgetError):

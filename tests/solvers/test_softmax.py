@@ -100,7 +100,7 @@ def test_softmax_of_two_classes_is_the_logistic_loss_to_the_bit(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("more", "text"),
     [
-        ({"loss": "hinge"}, "is of the logistic loss, and the loss is 'hinge'"),
+        ({"loss": "hinge"}, "has the logistic loss, and the loss is 'hinge'"),
         ({"nu": 0.3, "loss": "hinge"}, "--nu cannot be combined with --multi-class softmax"),
         ({"l1": 1.0}, "--l1 cannot be combined with --multi-class softmax"),
         ({"solver": "newton"}, "solver 'newton' does not solve for softmax"),

@@ -33,8 +33,8 @@ def column_names(model: Model) -> tuple[str, ...]:
 
 
 def source_columns(model: Model) -> list[tuple[str, str, float]]:
-    """Return, for each of the model's d columns, the source column of the table, the value it stands for, and the sign
-    with which it does: ('city', 'rome', 1.0), ('age', '', 1.0), ('age', 'missing', 1.0).
+    """Return, for each of the model's d columns, the source column of the table, the value it stands for, and its
+    sign in rows: ('city', 'rome', 1.0), ('age', '', 1.0), ('age', 'missing', 1.0).
     """
     sources = group_columns(model.names, model.provenance.get("encoding"), model.columns)
     return [

@@ -117,7 +117,7 @@ def _iterate_slices(model: Model, X: Any) -> Iterator[Rows]:
     """Yield the rows of an array on disk, which is read in slices."""
     filling = _read_filling(model, X.shape[1])
     source = OpenArraySource(LabeledArray(X, None), missing=filling is not None, exact=bool(model.offsets))
-    yield from (_to_stored(model, batch.X, filling) for batch in source.batches())
+    yield from (_to_stored_form(model, batch.X, filling) for batch in source.batches())
 
 
 def _convert_array(model: Model, X: Any) -> Rows:
@@ -128,7 +128,7 @@ def _convert_array(model: Model, X: Any) -> Rows:
     X = X if columns is not None else np.asarray(X)
     filling = _read_filling(model, X.shape[1]) if X.ndim == 2 else None
     rows = rows_of(X, "X", exact=bool(model.offsets), missing=filling is not None)
-    return _to_stored(model, rows, filling)
+    return _to_stored_form(model, rows, filling)
 
 
 def _read_filling(model: Model, columns: int) -> Filling | None:
@@ -149,7 +149,7 @@ def _read_filling(model: Model, columns: int) -> Filling | None:
     return None
 
 
-def _to_stored(model: Model, X: Rows, filling: Filling | None) -> Rows:
+def _to_stored_form(model: Model, X: Rows, filling: Filling | None) -> Rows:
     shifted = offsets_from(model.provenance.get("encoding")).apply(X)
     return shifted if filling is None else filling.apply(shifted)
 

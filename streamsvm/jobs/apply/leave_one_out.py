@@ -59,7 +59,7 @@ class LeaveOneOutCounts:
 
     rows: int = 0
     wrong: int = 0
-    perhaps: int = 0
+    possibly_wrong: int = 0
     balls: int = 0
     sums: Float64 = field(default_factory=lambda: np.zeros(4))
     """Of the least and the largest absolute errors, and of their squares; in regression."""
@@ -71,16 +71,16 @@ class LeaveOneOutCounts:
         return LeaveOneOutCounts(
             self.rows + other.rows,
             self.wrong + other.wrong,
-            self.perhaps + other.perhaps,
+            self.possibly_wrong + other.possibly_wrong,
             self.balls + other.balls,
             self.sums + other.sums,
         )
 
     def add_classes(self, low: Float64, high: Float64, truth: Array, threshold: float) -> None:
         """Add rows with decision values between low and high (n, k), whose class is ``truth`` (n,)."""
-        wrong, perhaps = count_possible_errors(possible_classes(low, high, 0, threshold), truth)
+        wrong, possibly_wrong = count_possible_errors(possible_classes(low, high, 0, threshold), truth)
         self.wrong += wrong
-        self.perhaps += perhaps
+        self.possibly_wrong += possibly_wrong
 
     def add_numbers(self, low: Float64, high: Float64, targets: Float64) -> None:
         """Add rows with predictions between low and high (n,) of targets (n,)."""
@@ -91,10 +91,10 @@ class LeaveOneOutCounts:
         rows, slack = max(self.rows, 1), 4 * (self.rows + 1) * 2.0**-53
         least, largest, least_square, largest_square = (self.sums / rows).tolist()
         down, up = 1.0 - slack, 1.0 + slack
-        error = None if numeric else (self.wrong / rows, self.perhaps / rows)
+        error = None if numeric else (self.wrong / rows, self.possibly_wrong / rows)
         MAE = (down * least, up * largest) if numeric else None
         RMSE = (down * float(np.sqrt(least_square)), up * float(np.sqrt(largest_square))) if numeric else None
-        return LeaveOneOutFigures(self.rows, self.perhaps - self.wrong, error, MAE, RMSE, self.balls)
+        return LeaveOneOutFigures(self.rows, self.possibly_wrong - self.wrong, error, MAE, RMSE, self.balls)
 
 
 class TrainedProblems(NamedTuple):
@@ -115,7 +115,9 @@ def find_problems(model: Model, data: tuple[str, ...]) -> TrainedProblems:
 
     settings, trained = model.provenance.get("settings"), model.provenance.get("store")
     if settings is None or trained is None or not model.certificates:
-        raise UsageError("--leave-one-out is for a model that fit made: this one does not say how", hint="fit it again")
+        raise UsageError(
+            "--leave-one-out is for a model that fit made, and this one has no record of its fit", hint="fit it again"
+        )
     store = open_store(data[0])
     if len(data) != 1 or store.digest != trained["digest"]:
         raise UsageError(

@@ -99,7 +99,7 @@ class ProvedCounts:
     """Counts what is proved of rows (``ProvedFigures``), from intervals of decision values."""
 
     def __init__(self) -> None:
-        self.rows = self.proved = self.differs = self.wrong = self.perhaps = 0
+        self.rows = self.proved = self.differs = self.wrong = self.possibly_wrong = 0
         self.worst: Ranking | None = None
         """Positives at the least and negatives at the largest decision values: the least AUC."""
         self.best: Ranking | None = None
@@ -116,9 +116,9 @@ class ProvedCounts:
         verdicts, possible = model.prove(model.codes(decision), low, high), model.possible_classes(low, high)
         self.proved += int((verdicts == PROVED).sum())
         self.differs += int((verdicts == DIFFERS).sum())
-        wrong, perhaps = count_possible_errors(possible, truth)
+        wrong, possibly_wrong = count_possible_errors(possible, truth)
         self.wrong += wrong
-        self.perhaps += perhaps
+        self.possibly_wrong += possibly_wrong
         if low.shape[1] == 1:
             self.worst, self.best = self.worst or Ranking(), self.best or Ranking()
             in_classes = truth < possible.shape[1]
@@ -132,7 +132,7 @@ class ProvedCounts:
 
     def count_in(self, other: ProvedCounts) -> None:
         """Count the rows of another part."""
-        for name in ("rows", "proved", "differs", "wrong", "perhaps"):
+        for name in ("rows", "proved", "differs", "wrong", "possibly_wrong"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self._sums = self._sums + other._sums
         for name in ("worst", "best"):
@@ -157,7 +157,7 @@ class ProvedCounts:
             self.proved,
             self.rows - self.proved - self.differs,
             self.differs,
-            None if numeric else (self.wrong / rows, self.perhaps / rows),
+            None if numeric else (self.wrong / rows, self.possibly_wrong / rows),
             auc,
             (down * least, up * largest) if numeric else None,
             (down * float(np.sqrt(least_square)), up * float(np.sqrt(largest_square))) if numeric else None,
@@ -525,7 +525,7 @@ class ClassAccumulator:
             classes=self.classes,
             truths=tuple(self.truths),
             confusion=tuple(tuple(row) for row in table.tolist()),
-            average_precision=average_precision(self.ranking.of_positive(self.positive)) if self.ranking else None,
+            average_precision=average_precision(self.ranking.counts_by_score(self.positive)) if self.ranking else None,
             precision=tuple((hits / np.maximum(predicted, 1)).tolist()),
             recall=tuple((hits / np.maximum(actual, 1)).tolist()),
             F1_by_class=tuple(F1.tolist()),
@@ -546,7 +546,7 @@ class Ranking:
         for code, mask in enumerate((~positive, positive)):
             self.counts[code] += np.bincount(keys[mask], minlength=1 << KEY_BITS)
 
-    def of_positive(self, positive: int) -> Int64:
+    def counts_by_score(self, positive: int) -> Int64:
         """Return the counts (2, bins) of the negative and the positive class, with bins in ascending order of the score of
         the class ``positive``.
         """
@@ -674,19 +674,19 @@ def build_curves(counts: Int64, positive: int = 1) -> JsonObject:
     used = np.flatnonzero(counts.any(axis=0))
     if not counts.any(axis=1).all():
         return {}
-    of_positive = counts[:, used] if positive == 1 else counts[::-1, used[::-1]]
-    false, true = np.cumsum(of_positive[:, ::-1].astype(np.float64), axis=1)
+    counts_by_score = counts[:, used] if positive == 1 else counts[::-1, used[::-1]]
+    false, true = np.cumsum(counts_by_score[:, ::-1].astype(np.float64), axis=1)
     shares = np.array([false / false[-1], true / true[-1]])
-    along = _space_evenly(shares.sum(axis=0))
-    roc = [(0.0, 0.0), *map(tuple, shares[:, along].T.tolist())]
-    recalled = _space_evenly(shares[1])
-    precision = true[recalled] / np.maximum(true[recalled] + false[recalled], 1.0)
+    roc_points = _space_evenly(shares.sum(axis=0))
+    roc = [(0.0, 0.0), *map(tuple, shares[:, roc_points].T.tolist())]
+    recall_points = _space_evenly(shares[1])
+    precision = true[recall_points] / np.maximum(true[recall_points] + false[recall_points], 1.0)
     values = np.clip(lower_edges(used, counts.shape[1]), -1e30, 1e30)
     edges = values[::-1] if positive == 1 else np.append(values[1:], 1e30)
     return {
         "roc": roc,
-        "precision_recall": list(zip(shares[1][recalled].tolist(), precision.tolist(), strict=True)),
-        "thresholds": np.array([edges[recalled], precision, shares[1][recalled]]).T.tolist(),
+        "precision_recall": list(zip(shares[1][recall_points].tolist(), precision.tolist(), strict=True)),
+        "thresholds": np.array([edges[recall_points], precision, shares[1][recall_points]]).T.tolist(),
     }
 
 

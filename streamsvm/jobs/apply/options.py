@@ -88,7 +88,7 @@ class PredictJob(OutputOptions, ClusterOptions, MemoryOptions, NewRowOptions):
         return self.out == STDOUT or Path(self.out).suffix in NAMED_COLUMN_SUFFIXES
 
     @property
-    def numbered(self) -> bool:
+    def numbers_rows(self) -> bool:
         """Whether rows without ids are numbered. Numbers agree with the source only if no line may be skipped."""
         return self.has_named_columns and self.on_bad_line == "error"
 
@@ -144,7 +144,7 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     certify: Annotated[
         bool,
         Option(
-            "Of a model fitted with --certify: also show between which bounds the figures of its exact optimum lie, which no longer training can leave.",
+            "For a model fitted with --certify: also show bounds of the figures of its exact optimum, which hold however long training continues.",
             "output",
         ),
     ] = False
@@ -162,8 +162,8 @@ class EvaluateJob(ClusterOptions, MemoryOptions, NewRowOptions):
     leave_one_out: Annotated[
         bool,
         Option(
-            "For a linear model and the store it was trained on: also show between which bounds the error of predicting each row by the exact optimum "
-            "without that row lies. Six passes over the data and some Newton steps, no refits; for losses without kinks.",
+            "For a linear model and the store it was trained on: also show bounds of the leave-one-out error, that of predicting each row by the exact "
+            "optimum without it. Six passes over the data and some Newton steps, no refits; for losses without kinks.",
             "output",
         ),
     ] = False
@@ -202,7 +202,7 @@ class ForgetJob(OutputOptions, MemoryOptions, NewRowOptions):
     data: Annotated[
         tuple[str, ...],
         Option(
-            "The rows to remove, with their labels, in files like those of the training data or in a store; - is standard input. They are taken for rows of the training.",
+            "The rows to remove, with their labels, in files like those of the training data or in a store; - is standard input. They are assumed to be rows of the training data.",
             metavar="ROWS",
         ),
     ]

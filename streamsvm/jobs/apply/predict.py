@@ -214,14 +214,14 @@ class PredictionTable:
     """The name of the column of ids; None if rows have no ids."""
 
     @property
-    def numbered(self) -> bool:
+    def numbers_rows(self) -> bool:
         """Whether a column of row numbers takes the place of the ids."""
-        return self.job.numbered and self.id_column is None
+        return self.job.numbers_rows and self.id_column is None
 
     @property
     def names(self) -> list[str]:
         """The names of the columns. The first column has the ids or the row numbers, if there are any."""
-        first = self.id_column or (ROW_COLUMN if self.numbered else None)
+        first = self.id_column or (ROW_COLUMN if self.numbers_rows else None)
         names = [first] if first is not None and self.job.has_named_columns else []
         names_of_output = {
             "label": [PREDICTION_COLUMN if self.model.numeric else LABEL_COLUMN],
@@ -233,7 +233,7 @@ class PredictionTable:
         return names + [name for output in self.job.outputs for name in names_of_output[output]]
 
     @property
-    def textual(self) -> bool:
+    def is_text(self) -> bool:
         """Whether the output is a text format: CSV or lines."""
         return self.job.to_stdout or Path(self.job.out).suffix not in (".npy", ".parquet")
 
@@ -246,11 +246,11 @@ class PredictionTable:
     def prepare(self, decision: Float64, batch: RowBatch) -> list[Array] | Texts:
         """Return the columns for decision values (n, k), or their text, as input of ``finish``. Any thread may call it."""
         columns = self._output_columns(decision, batch.X)
-        return join_columns([format_column(column) for column in columns]) if self.textual else columns
+        return join_columns([format_column(column) for column in columns]) if self.is_text else columns
 
     def finish(self, prepared: list[Array] | Texts, ids: Array | None, start: int) -> Piece:
         """Return the output for prepared rows, with their ids (n,) or with numbers from ``start`` on."""
-        if not self.textual:
+        if not self.is_text:
             return self._name_columns([*self._id_columns(len(prepared[0]), ids, start), *prepared])
         first = [format_column(column) for column in self._id_columns(len(prepared), ids, start)]
         return encode_lines(join_columns([*first, prepared]))
@@ -260,7 +260,7 @@ class PredictionTable:
 
     def _id_columns(self, rows: int, ids: Array | None, start: int) -> list[Array]:
         """Return a list with the column of ids or of row numbers; empty if there is none."""
-        if not (self.job.has_named_columns and (ids is not None or self.numbered)):
+        if not (self.job.has_named_columns and (ids is not None or self.numbers_rows)):
             return []
         return [np.arange(start, start + rows) if ids is None else ids]
 
@@ -296,12 +296,12 @@ class PredictionTable:
 
     def renumber(self, table: Table, start: int) -> Table:
         """Return the columns with row numbers shifted from 0 to ``start``."""
-        return {**table, ROW_COLUMN: table[ROW_COLUMN] + start} if self.numbered else table
+        return {**table, ROW_COLUMN: table[ROW_COLUMN] + start} if self.numbers_rows else table
 
     def to_piece(self, table: Table) -> Piece:
         """Return the output for a table: lines for a text format, else the table."""
         return (
-            encode_lines(join_columns([format_column(column) for column in table.values()])) if self.textual else table
+            encode_lines(join_columns([format_column(column) for column in table.values()])) if self.is_text else table
         )
 
     def write(self, pieces: Iterable[Piece]) -> None:

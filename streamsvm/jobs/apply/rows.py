@@ -58,7 +58,7 @@ SOURCE_TERM = Term("source", 96 * MIB, "text, parser and rows of one batch, at m
 BATCH_BYTES = 8 * MIB
 """Bytes, at most, of the batch of a source that one thread works on (measured: 2 to 6 MiB)."""
 WIDE_BYTES = 32 << 20
-"""Bytes of the descriptions of a table's columns from which on they get a term of their own in the plan."""
+"""Descriptions of a table's columns get a term of their own in the plan if they take more bytes than this."""
 STORE_FILES = (MANIFEST, JOURNAL, "zarr.json", "part-00000.h5")
 """Names of which a store of ours contains at least one, also during its ingest and after its manifest was lost."""
 
@@ -78,7 +78,7 @@ class RowBatch(NamedTuple):
 
 
 Prepare: TypeAlias = Callable[[Float64, RowBatch], Any]
-"""Makes what is wanted of decision values (n, k) and their rows, in the thread that computed them."""
+"""Returns what the caller needs of decision values (n, k) and their rows; called in the thread that computed them."""
 RowPart: TypeAlias = int | RowBatch
 """The unit of work of a thread: the number of a chunk, or rows parsed from files."""
 
@@ -200,7 +200,9 @@ class RowBatches:
                 yield RowBatch(X, truth, None, first, loaded.chunk.weight)
 
     def _truth_of(self, codes: Array) -> Array | None:
-        """Return the true labels of rows of a store; None if one of store and model is of classes and the other of numbers."""
+        """Return the true labels of rows of a store; None if the store has classes and the model predicts numbers, or
+        vice versa.
+        """
         if self.model.numeric != self.store.layout.numeric:
             return None
         return codes.copy() if self.model.numeric else self._codes[codes]

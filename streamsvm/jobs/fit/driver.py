@@ -79,7 +79,7 @@ from streamsvm.jobs.embed.plan import DISK, ON_THE_FLY
 from streamsvm.jobs.fit.certify import Evaluated, certify, enclose_optima, final_passes, save_dual
 from streamsvm.jobs.fit.fallback import (
     FLOAT64,
-    continue_with,
+    continue_in_float64,
     fallback_event,
     float64_event,
     has_enough_left,
@@ -600,7 +600,7 @@ def train_to_certificate(
             report(fallback_event(training, next_plan))
         elif finer is not None and _should_use_float64(context, plan, training, pass_certificates):
             report(float64_event(plan, training, pass_certificates))
-            next_plan = continue_with(finer, plan, training)
+            next_plan = continue_in_float64(finer, plan, training)
         if next_plan is None:
             yield TrainedFit(feature_store, plan, training, pass_certificates, evaluated)
             return

@@ -54,9 +54,11 @@ from streamsvm.schedule.stream import Stream
 from streamsvm.types import AnySolver, Block, FeatureMap, Problem, Store, Term, Visit
 
 SAMPLE_CHUNKS, SAMPLE_ROWS = 4, 10_000
-"""Chunks that are read again for the rows of a sample, and rows of it, at most."""
-CHUNKS_A_SAMPLE, ENOUGH_PROVED = 16, 0.995
-"""If that sample proves a smaller share of its own labels, a sample of one chunk in ``CHUNKS_A_SAMPLE`` takes its place."""
+"""Maximum numbers of chunks that are read again for a sample of rows, and of its rows."""
+ENOUGH_PROVED = 0.995
+"""If the sample proves less than this fraction of its own labels, a larger sample takes its place."""
+CHUNKS_A_SAMPLE = 16
+"""The larger sample has rows of one chunk in so many."""
 SAMPLE_BYTES = 48 << 20
 """Bytes of the rows of a sample, at most."""
 MOST_ATTEMPTS = 3
@@ -179,7 +181,7 @@ def enclose(  # noqa: PLR0917
     scaling = Scaling.of(features, problems[0])
     points = [point for _, point in gaps_and_points]
     enclosures = [
-        _smaller(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, gaps_and_points, strict=True)
+        _smaller_ball(ball_of_gap(w, gap), point) for w, (gap, point) in zip(weights, gaps_and_points, strict=True)
     ]
     changes: tuple[ChangeableProblem, ...] = ()
     if certify == UPDATES:
@@ -210,7 +212,7 @@ def enclose(  # noqa: PLR0917
     return Enclosures(tuple(limit_bytes(enclosures)), scaling.bias, scaling.shift, scaling.scale, changes)
 
 
-def _smaller(ball: Enclosure, point: EvaluatedPoint | None) -> Enclosure:
+def _smaller_ball(ball: Enclosure, point: EvaluatedPoint | None) -> Enclosure:
     return ball if point is None else min(ball, ball_of_gradient(point), key=lambda one: one.slack)
 
 
@@ -333,9 +335,8 @@ class AllRows:
         return [close_first_pass(one, w) for one, w in zip(self.read(starts, add), self.weights, strict=True)]
 
     def step(self, firsts: list[PointWithHessian]) -> tuple[list[PointWithHessian], bool]:
-        """Return what the first pass gives after a Newton step of each problem for which it makes the gradient smaller, and whether there is one.
-
-        ``weights`` become those of the passes.
+        """Make a Newton step for each problem whose gradient becomes smaller by it. Return gradients and Hessians at
+        the new ``weights``, and whether there was any step.
         """
         self.weights = [first.newton_point() for first in firsts]
         better = [
@@ -346,7 +347,7 @@ class AllRows:
         return better, any(new is not old for new, old in zip(better, firsts, strict=True))
 
     def approach(self) -> list[PointWithHessian]:
-        """Return what the first pass gives near the optimum, after as many Newton steps as that takes, at most ``MOST_STEPS``."""
+        """Return gradients and Hessians near the optimum, after at most ``MOST_STEPS`` Newton steps."""
         firsts, is_nearer = self.pass_for_hessian(), True
         for _ in range(MOST_STEPS):
             if not is_nearer or all(first.metric is None or first.start <= NEAR for first in firsts):
@@ -355,7 +356,7 @@ class AllRows:
         return firsts
 
     def complete_levels(self, states: list[StepLevels]) -> list[StepLevels]:
-        """Return the states of all problems after their last pass; they have closed the same passes before."""
+        """Make the remaining passes, and return the states after them. All states must be at the same pass."""
         while not all(state.is_complete for state in states):
             states = [state.close(one) for state, one in zip(states, self.pass_for_states(states), strict=True)]
         return states

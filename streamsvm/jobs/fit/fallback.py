@@ -15,8 +15,8 @@ in float64. No bound known before the training predicts these errors without bei
 ||b|| depends on the labels. They are known after the final evaluation. If the gap of the model is above the tolerance,
 and exceeds the gap of the solver's last pass by more than was reserved for rounding error (``plan.ROUNDING_RESERVE``
 times the tolerance), the fit continues from its weights with float64 features, in a plan with 8 bytes per entry. It
-does the same if a solver stalls that gets blocks as low-rank factors: a row that the solver forms in float32 differs
-from the row in the block by up to dm.
+does so, too, if a solver that gets blocks as low-rank factors stalls: its decision value of a row that it forms in
+float32 differs by up to dm from that of the row in the block.
 
 The fit keeps its result if float64 features do not fit the memory; if less time, or fewer passes, are left than were
 used, as the second training may need as many; and with --validation, where held-out rows choose the weights.
@@ -46,7 +46,8 @@ MAX_STEP_WORK = 50.0 * WORK
 FLOAT64 = "float64"
 """The name of float64 features in events and in the identity of a run."""
 LIMIT_FACTOR = 2
-"""A second training on float64 features must leave time and passes below the limits at this multiple of those used."""
+"""A second training, on float64 features, begins only if this multiple of the time and passes used so far is within the
+limits."""
 
 
 def plan_fallback(job: FitJob, store: Store, plan: Plan) -> Plan | None:
@@ -126,7 +127,7 @@ def has_enough_left(job: FitJob, training: Training, seconds_spent: float) -> bo
     return LIMIT_FACTOR * seconds_spent <= job.time_limit and LIMIT_FACTOR * training.passes <= job.max_passes
 
 
-def continue_with(float64_plan: Plan, plan: Plan, training: Training) -> Plan:
+def continue_in_float64(float64_plan: Plan, plan: Plan, training: Training) -> Plan:
     """Return ``float64_plan`` with the map of ``plan``, warm-started from the result of a training by ``plan``."""
     from streamsvm.features.nystrom import Embedded, Nystrom
     from streamsvm.jobs.embed.landmarks import map_from_projection

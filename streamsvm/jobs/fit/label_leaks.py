@@ -3,10 +3,10 @@
 Such a column is often known only with the label or after it (the date on which a loan was charged off, the price in
 another currency). The model then looks better than it will be on new rows.
 
-Rows are sampled from chunks all over the store. Of a column of the table each encoded column is tried: one with few
-values, and all one-hot columns of a category together, by the most frequent class of each value; a number, for two
-classes, by the best threshold. The rule is found on every other sampled row and judged on the rest. For regression it is
-the squared correlation with the target.
+Rows are sampled from chunks all over the store. Two rules are tried for each column. The first predicts the most
+frequent class of each value, for columns with few values and for the one-hot columns of a category together. The second,
+for numbers and two classes, predicts one class above the best threshold and the other below. Rules are found on every
+other sampled row and judged on the rest. For regression, the squared correlation with the target is used.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ from streamsvm.store.sources.schema import HASHED, TEXT, shell_word
 from streamsvm.types import Store
 
 SAMPLED_CHUNKS, SAMPLED_ROWS, SAMPLED_ENTRIES = 8, 4_000, 1 << 21
-"""Chunks and rows that are looked at, and the most entries of these rows."""
+"""Maximum numbers of sampled chunks, of sampled rows, and of entries of these rows."""
 MIN_ROWS, MIN_RARE_ROWS = 200, 20
-"""The fewest sampled rows, and rows outside the most frequent class, from which a rule is found."""
-MAX_ERROR_SHARE, MAX_ERROR = 0.05, 0.01
-"""A column predicts the label almost perfectly if its error is at most the first fraction of that of always predicting
-the most frequent class, and at most the second number."""
+"""Minimum number of sampled rows, and of those outside the most frequent class, from which a rule is found."""
+MAX_ERROR = 0.01
+"""Maximum error of a column that predicts the label almost perfectly."""
+MAX_ERROR_SHARE = 0.05
+"""Its error is also at most this fraction of the error of always predicting the most frequent class."""
 MIN_SQUARED_CORRELATION = 0.999
-"""The same for regression."""
+"""Minimum squared correlation with the target of a column that predicts it almost perfectly, for regression."""
 FEW_VALUES = 50
 """A column of numbers with at most this many values is judged by values."""
-SCREENED_ROWS, MAX_SCREENED_ERROR = 400, 0.1
-"""Thresholds are looked for on the first rows alone, and on all if the error there is at most this one."""
+SCREENED_ROWS = 400
+"""Number of sampled rows on which a column of numbers is tried first."""
+MAX_SCREENED_ERROR = 0.1
+"""A column of numbers is tried on all sampled rows if its error on the first ones is at most this."""
 MAX_NAMED = 3
 
 
@@ -76,7 +79,9 @@ def label_leak_notice(store: Store) -> list[str]:
     sources = group_columns(store.facts.get("names"), encoding, layout.columns)
     sample = _sample_rows(store)
     leaks: dict[int, str] = {}
-    for group, text in _find_proportional_columns(sources, sample) if layout.numeric else _separating(sources, sample):
+    for group, text in (
+        _find_proportional_columns(sources, sample) if layout.numeric else _find_predictive_columns(sources, sample)
+    ):
         leaks.setdefault(group, text)
     if not leaks:
         return []
@@ -130,7 +135,7 @@ def _find_proportional_columns(sources: SourceColumns, sample: _Sample) -> Itera
             yield int(sources.group[j]), "(proportional to it)"
 
 
-def _separating(sources: SourceColumns, sample: _Sample) -> Iterator[tuple[int, str]]:
+def _find_predictive_columns(sources: SourceColumns, sample: _Sample) -> Iterator[tuple[int, str]]:
     """Yield the source columns that predict the class almost perfectly, with the fraction of rows they are right about."""
     codes = sample.targets.astype(np.int64)
     even = np.arange(len(codes)) % 2 == 0
@@ -160,10 +165,10 @@ def _error_of_number(values: Float64, codes: Int64, even: Array, limit: float) -
     """Return the error of the best rule of a column of numbers; 1 if it cannot be at most ``limit``."""
     distinct, places = np.unique(values[:SCREENED_ROWS], return_inverse=True)
     if len(distinct) <= FEW_VALUES:
-        first = _error_by_values(places, codes[:SCREENED_ROWS], even[:SCREENED_ROWS])
+        screened_error = _error_by_values(places, codes[:SCREENED_ROWS], even[:SCREENED_ROWS])
     else:
-        first = _error_by_threshold(values[:SCREENED_ROWS], codes[:SCREENED_ROWS], even[:SCREENED_ROWS])
-    if first > max(MAX_SCREENED_ERROR, limit):
+        screened_error = _error_by_threshold(values[:SCREENED_ROWS], codes[:SCREENED_ROWS], even[:SCREENED_ROWS])
+    if screened_error > max(MAX_SCREENED_ERROR, limit):
         return 1.0
     distinct, places = np.unique(values, return_inverse=True)
     by_value = _error_by_values(places, codes, even) if len(distinct) <= FEW_VALUES else 1.0
@@ -175,8 +180,8 @@ def _error_by_values(places: Int64, codes: Int64, even: Array) -> float:
     classes = int(codes.max()) + 1
     table = np.bincount(places[even] * classes + codes[even], minlength=(int(places.max()) + 1) * classes)
     table = table.reshape(-1, classes)
-    said = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), -1)
-    return float((said[places[~even]] != codes[~even]).mean())
+    predicted = np.where(table.sum(axis=1) > 0, table.argmax(axis=1), -1)
+    return float((predicted[places[~even]] != codes[~even]).mean())
 
 
 def _error_by_threshold(values: Float64, codes: Int64, even: Array) -> float:
@@ -196,5 +201,5 @@ def _error_by_threshold(values: Float64, codes: Int64, even: Array) -> float:
     is_above = low.min() <= high.min()
     cut = int((low if is_above else high).argmin())
     threshold = -np.inf if cut == 0 else np.inf if cut == len(x) else 0.5 * (x[cut - 1] + x[cut])
-    said = (values[~even] > threshold) == is_above
-    return float((said != is_second[~even]).mean())
+    predicted = (values[~even] > threshold) == is_above
+    return float((predicted != is_second[~even]).mean())

@@ -39,7 +39,7 @@ of columns with large scales."""
 MAX_NAMED_COLUMNS = 3
 """Maximum number of columns named in a notice."""
 MAX_EXACT_NUMBER = 1e4
-"""If no number is larger, float32 has steps of less than 0.001, and a loss of precision is not looked for."""
+"""Losses of precision are looked for only if a number is larger: up to here, float32 has steps of less than 0.001."""
 LARGE_ROUNDING_SHARE = 0.1
 """If the rounding error is a larger fraction of the gap, it is named as the reason for a missing certificate."""
 
@@ -93,7 +93,7 @@ def enclosure_notice(plan: Plan, model: Model) -> tuple[str, ...]:
     elif plan.enclosure in BY_ALL_ROWS:
         why = "the fit ended too far from the optimum; a smaller --tolerance mends that"
     else:
-        why = "the fit ended too far from the optimum, or by a solver that knows no gradient; --certify full, or a smaller --tolerance, mends that"
+        why = "the fit ended too far from the optimum, or its solver knows no gradient; --certify full, or a smaller --tolerance, mends that"
     return (f"--certify: only a ball around the optimum is proved, and intervals are wide: {why}",)
 
 

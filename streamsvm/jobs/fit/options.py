@@ -309,7 +309,7 @@ class FitJob(
         str,
         Option(
             "At the time limit, make one more pass and write a certified model (certify), or save a checkpoint and exit with code "
-            "75 (stop). certify also stops if there is no model two fifths of the limit later. The time to compile the last "
+            "75 (stop). certify also stops if there is still no model after another two fifths of the limit. The time to compile the last "
             "evaluation is not counted.",
             "stopping",
             choices=("certify", "stop"),

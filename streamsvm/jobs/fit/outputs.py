@@ -271,7 +271,7 @@ def describe_settings(job: FitJob) -> JsonObject:
     """
     excluded = {*RUN_SETTINGS, *LOCATION_SETTINGS}
     plain = {name: value for name, value in plain_settings(job).items() if name not in excluded}
-    if job.certify is None:  # models without it have the bytes that they had before there was one
+    if job.certify is None:  # without --certify, models have the same bytes as before there was this option
         del plain["certify"]
     for name in PAIR_SETTINGS if job.curves else ("curves", "knots", "smooth", *PAIR_SETTINGS):
         if plain[name] is None or not job.curves:  # as above

@@ -76,7 +76,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
     _check_softmax(job, loss)
     _check_free_bias(job, loss)
     positives, names = _choose_positives(job, layout)
-    costs, together = resolve_costs(job, layout.rows), job.multi_class == CRAMMER_SINGER or _uses_softmax(job, layout)
+    costs, is_joint = resolve_costs(job, layout.rows), job.multi_class == CRAMMER_SINGER or _uses_softmax(job, layout)
     if job.multi_class == OVO and len(layout.classes) > BINARY:
         order = _sort_codes(layout)
         pairs = [_build_pair(job, layout, loss, *pair) for pair in combinations(order, 2)]
@@ -97,7 +97,7 @@ def build_problems(job: FitJob, layout: Layout) -> tuple[list[Problem], tuple[st
             regularizer=_choose_regularizer(job, layout),
         )
         for C in costs
-        for p in (positives[:1] if together else positives)
+        for p in (positives[:1] if is_joint else positives)
     ], names
 
 
@@ -122,7 +122,7 @@ def _check_softmax(job: FitJob, loss: Loss) -> None:
         return
     if not isinstance(loss, Logistic):
         raise UsageError(
-            f"--multi-class {SOFTMAX} is of the logistic loss, and the loss is '{job.loss}'", hint="--loss logistic"
+            f"--multi-class {SOFTMAX} has the logistic loss, and the loss is '{job.loss}'", hint="--loss logistic"
         )
     if job.kernel != "linear" and not wants_landmarks(job):
         what = f"--multi-class {SOFTMAX} is for linear functions and landmarks, not for exact kernels"
@@ -243,10 +243,10 @@ def _check_task(job: FitJob, loss: Loss, layout: Layout) -> None:
         hint = f"choose a loss for {targets}: {', '.join(able)}"
         raise UsageError(f"the store holds {targets}, and the loss '{job.loss}' is for {other}", hint=hint)
     if layout.numeric:
-        for_classes = {"--positive": job.positive, "--class-weight": job.class_weight, "--calibrate": job.calibrate}
-        for_classes |= {"--threshold": job.threshold}
-        for_classes |= {"--multi-class": job.multi_class}
-        for option in (name for name, value in for_classes.items() if value is not None):
+        class_options = {"--positive": job.positive, "--class-weight": job.class_weight, "--calibrate": job.calibrate}
+        class_options |= {"--threshold": job.threshold}
+        class_options |= {"--multi-class": job.multi_class}
+        for option in (name for name, value in class_options.items() if value is not None):
             raise UsageError(f"{option} is for classes, and the store holds numbers to predict", hint="leave it out")
     elif len(layout.classes) < 2:
         raise DataError(f"the store has one class, {layout.classes}", code="E-LABEL", hint="ingest rows of two classes")

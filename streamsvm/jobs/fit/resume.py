@@ -121,7 +121,7 @@ def plan_fit(
     if fallback_plan is not None and first["solver"] == fallback_plan.solver_name:
         plan = fallback_plan  # the checkpoint was saved after the fallback
     elif job.memory is None and job.solver == "auto" and plan.solver_name != first["solver"] in SOLVERS:
-        plan = make_plan(replace(same_job, solver=first["solver"]), store)  # the derived memory limit is another now
+        plan = make_plan(replace(same_job, solver=first["solver"]), store)  # this machine derives another memory limit
     job = pin_automatic_choices(job, plan)
     if first.get(ARITHMETIC_FIELD) == FLOAT64:
         plan = plan_in_float64(job, store, plan)

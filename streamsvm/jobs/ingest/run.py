@@ -54,8 +54,8 @@ from streamsvm.store.format.labels import (
     collect_distinct_labels,
     label_coder,
     label_type,
+    record_label_type,
     similar_texts,
-    type_to_record,
 )
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.sources import Source, SourceFile, SourceOptions, table_width
@@ -549,7 +549,7 @@ def manifest_facts(job: IngestJob, source: Source, rejected: int, coder: LabelCo
     kind = encoding.pop("label_type", "")  # only tables have it, whose columns have types
     if isinstance(coder, ClassCoder) and "schema" not in encoding and encoding["format"] != "svmlight":
         kind = label_type(next(iter(coder.kinds))) if len(coder.kinds) == 1 else ""
-    type_of_labels = type_to_record(coder.table(), kind) if isinstance(coder, ClassCoder) else {}
+    type_of_labels = record_label_type(coder.table(), kind) if isinstance(coder, ClassCoder) else {}
     facts = {
         "names": None if source.names is None else list(source.names),
         "index_base": encoding.get("index_base"),

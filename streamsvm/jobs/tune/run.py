@@ -102,8 +102,8 @@ from streamsvm.types import (
 FIT_FIELDS = tuple(f.name for f in fields(TuneJob) if f.name not in SEARCH_FIELDS)
 """The settings that a search shares with a fit."""
 ATTEMPTS = 10
-"""Largest number of memory limits that are tried to find a sufficient one. Each is the need of the plan for the one
-before."""
+"""Maximum number of memory limits that are tried to find a sufficient one. Each is what the plan under the previous
+limit needs."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -288,10 +288,10 @@ class PlannedCell(NamedTuple):
     """The fit with the cell's landmarks and gamma, and the C or nu that takes the most memory."""
     plan: Plan
     """The plan of that fit."""
-    together: int
+    trials_at_once: int
     """Number of trials (pairs of a C or nu and a fold) that share their passes, as memory allows."""
     memory: MemoryPlan
-    """The memory plan for training ``together`` trials at the same time."""
+    """The memory plan for training so many trials at the same time."""
     task: PredictionTask
     measure: Measure
     """The measure by which points are ranked."""
@@ -301,8 +301,8 @@ def _fit_at(job: TuneJob, landmarks: int | None, gamma: float | str) -> FitJob:
     """Return the fit with these landmarks and gamma, and the C or nu that takes the most memory."""
     shared = field_values(job, FIT_FIELDS)
     widest = max(job.loss_weights, key=lambda weight: weight.nu or 0.0)
-    at_point = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
-    return FitJob(**shared, **at_point, model=job.out, embedding=ON_THE_FLY)
+    point_settings = {**widest._asdict(), "landmarks": landmarks, "gamma": gamma}
+    return FitJob(**shared, **point_settings, model=job.out, embedding=ON_THE_FLY)
 
 
 def _find_sufficient_limit(job: TuneJob, store: Store, point: tuple[int | None, float | str]) -> int:
@@ -370,11 +370,13 @@ def choose_search_sampling(job: TuneJob, store: Store) -> TuneJob:
 
 
 def _memory(  # noqa: PLR0917 (the parts of a cell)
-    job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, together: int, measure: Measure
+    job: TuneJob, store: Store, fit_job: FitJob, plan: Plan, trials_at_once: int, measure: Measure
 ) -> MemoryPlan:
-    """Return the memory plan of training ``together`` trials at once and of counting their scores."""
+    """Return the memory plan of training ``trials_at_once`` trials at once and of counting their scores."""
     layout = store.layout
-    problems = [replace(problem, held_out=(fold,)) for fold in _folds_of(job, together) for problem in plan.problems]
+    problems = [
+        replace(problem, held_out=(fold,)) for fold in _folds_of(job, trials_at_once) for problem in plan.problems
+    ]
     with threading.use_threads(plan.memory.threads):
         memory = plan_memory(fit_job, store, plan.solver, problems, plan.request)
     # blocks are not kept in memory, because whole chunks are held out
@@ -385,7 +387,7 @@ def _memory(  # noqa: PLR0917 (the parts of a cell)
     terms += regret_terms(job, plan.problems)
     values = sum(len(problem.kind.positives) for problem in plan.problems)
     if per_row := measure.bytes_per_row(values):
-        rows = together * (layout.rows // job.folds + layout.largest_chunk)
+        rows = trials_at_once * (layout.rows // job.folds + layout.largest_chunk)
         terms.append(
             Term(
                 "decision values",
@@ -396,12 +398,12 @@ def _memory(  # noqa: PLR0917 (the parts of a cell)
     return replace(memory, terms=tuple(terms))
 
 
-def _folds_of(job: TuneJob, together: int) -> list[int]:
-    """Return the folds of ``together`` consecutive trials in the worst case: the first trial has the last C (or nu) of
-    its fold, so that the trials belong to as many folds as possible.
+def _folds_of(job: TuneJob, trials_at_once: int) -> list[int]:
+    """Return the folds of ``trials_at_once`` consecutive trials in the worst case: the first trial has the last C (or
+    nu) of its fold, so that the trials belong to as many folds as possible.
     """
     each = len(job.loss_weights)
-    return [min((number + each - 1) // each, job.folds - 1) for number in range(together)]
+    return [min((number + each - 1) // each, job.folds - 1) for number in range(trials_at_once)]
 
 
 def score_folds(
@@ -432,9 +434,12 @@ def score_folds(
     gamma, weights = None if kernel is None else kernel.gamma, job.loss_weights
     scores = []
     for k, weight in enumerate(weights):
-        of_weight = results[k :: len(weights)]
-        passes, gap = max(result.passes for result in of_weight), max(result.gap for result in of_weight)
-        values, columns = tuple(result.score for result in of_weight), max(result.columns for result in of_weight)
+        weight_results = results[k :: len(weights)]
+        passes, gap = max(result.passes for result in weight_results), max(result.gap for result in weight_results)
+        values, columns = (
+            tuple(result.score for result in weight_results),
+            max(result.columns for result in weight_results),
+        )
         scores.append(Score(cell.job.landmarks, gamma, weight.C, values, columns, passes, gap, weight.nu))
     return scores
 
@@ -449,8 +454,8 @@ def _solve_folds(  # noqa: PLR0917 (called once, with variables of ``score_folds
         for weight in job.loss_weights
     ]
     results = []
-    for start in range(0, len(trials), cell.together):
-        results += _solve_trials(job, fold_store, cell, plan, trials[start : start + cell.together], report)
+    for start in range(0, len(trials), cell.trials_at_once):
+        results += _solve_trials(job, fold_store, cell, plan, trials[start : start + cell.trials_at_once], report)
     return results
 
 
@@ -507,8 +512,8 @@ def prove_costs(
 
     def solve(trials: list[Trial]) -> list[Solved]:
         solved = []
-        for start in range(0, len(trials), cell.together):
-            training, runs = _train_trials(job, fold_store, plan, trials[start : start + cell.together], report)
+        for start in range(0, len(trials), cell.trials_at_once):
+            training, runs = _train_trials(job, fold_store, plan, trials[start : start + cell.trials_at_once], report)
             for trial_runs in runs:
                 gap = max(run.certificate.gap for run in trial_runs if run.certificate)
                 weights = tuple(_weights(plan, run)[0] for run in trial_runs)
@@ -555,7 +560,7 @@ def _run_tune(job: TuneJob, report: Report, executor: Executor | None, asked: Tu
     store = open_store(job.store, memory_limit=budget.memory_limit(job.memory), disk_cache=job.disk_cache or 0)
     folding.check_rows(store.layout, job.folds)  # before the folder is made
     original, job = job, choose_search_sampling(job, store)
-    sampled_uniformly = original.sampling != job.sampling == UNIFORM and not job.one_class
+    sampled_uniformly = original.sampling != job.sampling and job.sampling == UNIFORM and not job.one_class
     key = digest_search(job, store)
     with ExitStack() as stack:
         stack.enter_context(signals.set_resume_command(format_command("tune", asked or job)))

@@ -38,7 +38,7 @@ class H5Array:
         check_rows(self.name, self.shape)
         self._text = h5py.check_string_dtype(dataset.dtype) is not None
         self.dtype: DType = dataset.dtype
-        self.sliced = not is_filtered(dataset)
+        self.can_slice = not is_filtered(dataset)
         chunk = dataset.chunks[::-1] if dataset.chunks and self._transposed else dataset.chunks
         self.chunk: tuple[int, ...] = chunk or (max(1, self.shape[0]), *self.shape[1:])
         if dataset.chunks:

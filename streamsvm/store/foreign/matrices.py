@@ -2,7 +2,7 @@
 
 A file is a tree of groups and arrays (``ForeignFile``), an array is read by rows (``RowArray``), and a matrix of
 features is dense, CSR or CSC (``Features``). AnnData stores a sparse matrix, categories, a table, or values with a mask
-of missing ones as a group of several arrays, and MATLAB stores a sparse matrix so; the attributes of the group tell
+of missing ones as a group of several arrays, and so does MATLAB with a sparse matrix; the attributes of the group tell
 which it is.
 """
 
@@ -65,7 +65,7 @@ class RowArray(Protocol):
     dtype: DType
     chunk: tuple[int, ...]
     """The shape of a chunk; as wide as ``shape`` if rows can be read one by one."""
-    sliced: bool
+    can_slice: bool
     """Whether a part of a chunk can be read without the rest."""
 
     def read(self, start: int, stop: int) -> Array:
@@ -238,9 +238,9 @@ class DenseRows:
         self.rows, self.columns = array.shape
         self.name = array.name
         slice_rows = max(1, SLICE_BYTES // (4 * self.columns))
-        self.step = min(array.chunk[0], slice_rows) if array.sliced else array.chunk[0]
+        self.step = min(array.chunk[0], slice_rows) if array.can_slice else array.chunk[0]
         row_bytes = array.dtype.itemsize * self.columns
-        self.chunk_bytes = self.step * row_bytes if array.sliced else 3 * array.chunk[0] * row_bytes
+        self.chunk_bytes = self.step * row_bytes if array.can_slice else 3 * array.chunk[0] * row_bytes
 
     def entries(self) -> tuple[int, ...] | None:
         """Return None: the matrix is dense."""
@@ -273,7 +273,7 @@ class SparseRows:
         if not shapes_match or self.columns > LARGEST_INDEX:
             raise _inconsistent_error(name)
         self.step = max(1, int(SLICE_BYTES / 8 / max(1.0, entries / self.rows)))
-        chunk = 0 if self._data.sliced else self._data.chunk[0] * self._data.dtype.itemsize
+        chunk = 0 if self._data.can_slice else self._data.chunk[0] * self._data.dtype.itemsize
         self.chunk_bytes = 2 * SLICE_BYTES + 3 * chunk
         self._starts = self._read_starts(entries)
 
@@ -336,9 +336,9 @@ class SparseColumns:
         shapes_match = self._indptr.shape == (self.columns + 1,) and self._indices.shape == (self._entries,)
         if not shapes_match or not 0 < self.columns <= LARGEST_INDEX or rows < 1:
             raise _inconsistent_error(name)
-        self.in_one_span = self._entries <= SPAN_ENTRIES
+        self.fits_one_span = self._entries <= SPAN_ENTRIES
         self.step = max(1, int(SLICE_BYTES / 8 / max(1.0, self._entries / self.rows)))
-        chunk = 0 if self._data.sliced else self._data.chunk[0] * self._data.dtype.itemsize
+        chunk = 0 if self._data.can_slice else self._data.chunk[0] * self._data.dtype.itemsize
         self.chunk_bytes = 2 * SLICE_BYTES + 3 * chunk + GATHERED_BYTES * min(self._entries, SPAN_ENTRIES)
         self._ends: Int64 | None = None
         self._span = (0, 0)
@@ -442,7 +442,7 @@ class _CategoryLabels:
 
     def __init__(self, codes: RowArray, categories: Array) -> None:
         self._codes, self._categories = codes, categories
-        self.name, self.shape, self.chunk, self.sliced = codes.name, codes.shape, codes.chunk, codes.sliced
+        self.name, self.shape, self.chunk, self.can_slice = codes.name, codes.shape, codes.chunk, codes.can_slice
         self.dtype = categories.dtype
 
     def read(self, start: int, stop: int) -> Array:
@@ -461,7 +461,7 @@ class _MaskedLabels:
 
     def __init__(self, values: RowArray, mask: RowArray) -> None:
         self._values, self._mask = values, mask
-        self.name, self.shape, self.chunk, self.sliced = values.name, values.shape, values.chunk, values.sliced
+        self.name, self.shape, self.chunk, self.can_slice = values.name, values.shape, values.chunk, values.can_slice
         self.dtype = values.dtype
         if mask.shape != values.shape:
             message = f"{mask.name} has the shape {mask.shape}, {values.name} {values.shape}"
@@ -479,7 +479,7 @@ class _FlatLabels:
 
     def __init__(self, array: RowArray) -> None:
         self._array = array
-        self.name, self.dtype, self.sliced = array.name, array.dtype, array.sliced
+        self.name, self.dtype, self.can_slice = array.name, array.dtype, array.can_slice
         self.shape: tuple[int, ...] = (array.shape[0] * array.shape[1],)
         self.chunk: tuple[int, ...] = (max(array.chunk),)
 

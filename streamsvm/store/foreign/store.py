@@ -17,7 +17,7 @@ from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
 from streamsvm.store.foreign.matrices import Keys, RowArray, SparseColumns
-from streamsvm.store.format.labels import ClassCoder, as_labels, label_type, type_to_record
+from streamsvm.store.format.labels import ClassCoder, as_labels, label_type, record_label_type
 from streamsvm.store.format.statistics import Moments
 from streamsvm.store.reader import DisplayedStore
 from streamsvm.store.sources.hdf5_zarr import check_chunk
@@ -56,7 +56,7 @@ class ForeignStore(DisplayedStore):
         self.foreign = open_foreign(path, kind, keys)
         features, labels = self.foreign.features, self.foreign.labels
         assert labels is not None
-        if isinstance(features, SparseColumns) and not features.in_one_span:
+        if isinstance(features, SparseColumns) and not features.fits_one_span:
             raise DataError(
                 f"{features.name} is stored by columns: every pass would read it many times",
                 code="E-LAYOUT",
@@ -85,7 +85,7 @@ class ForeignStore(DisplayedStore):
             "encoding": encoding,
             "notice": notice,
         }
-        if kind_of_labels := type_to_record(census.table(), label_type(next(iter(census.kinds)))):
+        if kind_of_labels := record_label_type(census.table(), label_type(next(iter(census.kinds)))):
             self.facts["labels"] = {"positive": None, "threshold": None} | kind_of_labels
 
     def __reduce__(self) -> Any:

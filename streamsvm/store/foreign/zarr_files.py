@@ -41,7 +41,7 @@ FIXED_TEXT = {"fixed_length_utf32": ("U", 4), "null_terminated_bytes": ("S", 1)}
 HINT = "write the array again"
 HINT_FILL = "copy the missing chunks; if they are meant to be fill values, pass --allow-fill"
 LARGEST_TEXT = 1024
-"""The most bytes of a text of variable length, as the mean over a chunk."""
+"""Maximum mean number of bytes of the texts of a chunk, if their length is variable."""
 ABSENT = 2**64 - 1
 """The offset by which the index of a shard marks an inner chunk as never written."""
 
@@ -271,7 +271,7 @@ def _size_when_unpacked(head: bytes, codec: str) -> int | None:
 class ZArray:
     """An array of a Zarr directory, as a ``RowArray``."""
 
-    sliced = False
+    can_slice = False
 
     def __init__(self, root: Path, key: str, *, allow_fill: bool) -> None:
         self._directory = root / key if key else root

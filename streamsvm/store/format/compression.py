@@ -45,7 +45,7 @@ def describe_codec(spec: ArraySpec) -> JsonObject:
     return {"name": "blosc", "configuration": options | {"blocksize": 0}}
 
 
-def with_small_units(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, ArraySpec]:
+def shrink_units(specs: dict[str, ArraySpec], packed: Mapping[str, str]) -> dict[str, ArraySpec]:
     """Return the specs with smaller units for compressed CSR entries, whose units do not coincide with chunks."""
     return {
         name: spec._replace(unit=max(LEAST_UNIT, spec.unit // UNIT_DIVISOR))

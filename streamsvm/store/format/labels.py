@@ -19,7 +19,7 @@ from streamsvm.tasks import CLASSIFICATION, REGRESSION
 MOST_CLASSES = 1000
 """The largest number of classes; a label column with more distinct values is refused, because such a column looks like regression."""
 LARGEST_LABEL = 2.0**53
-"""From this size on, a float64 may be the nearest float64 to several integers."""
+"""From this size on, several integers may have the same nearest float64."""
 WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
 REST = "rest"
 BINARY_CODINGS = ({"-1", "1"}, {"0", "1"}, {"1", "2"})
@@ -81,7 +81,7 @@ def convert_labels(texts: Sequence[str], kind: str = "") -> Array:
     return np.array(texts)
 
 
-def type_to_record(texts: Sequence[str], kind: str) -> JsonObject:
+def record_label_type(texts: Sequence[str], kind: str) -> JsonObject:
     """Return the record of the type of labels, {'type': kind}; empty if the type follows from the texts alone."""
     typed = convert_labels(texts, kind)
     return {} if not kind or typed.dtype.kind == convert_labels(texts).dtype.kind else {"type": kind}

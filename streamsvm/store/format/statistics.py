@@ -87,12 +87,14 @@ class Moments:
         mean, M2, low, high = (a[:columns].copy() for a in (self.mean, self.M2, self.minimum, self.maximum))
         if sparse:
             counts, shift = self.counts[:columns], self.shift[:columns]
-            mean, M2 = self._with_zeros(counts, shift, mean, M2)
+            mean, M2 = self._add_absent_zeros(counts, shift, mean, M2)
             absent = counts < self.rows
             low, high = np.where(absent, np.minimum(low, 0), low), np.where(absent, np.maximum(high, 0), high)
         return Statistics(mean, M2, low, high)
 
-    def _with_zeros(self, counts: Int64, shift: Float64, sums: Float64, squares: Float64) -> tuple[Float64, Float64]:
+    def _add_absent_zeros(
+        self, counts: Int64, shift: Float64, sums: Float64, squares: Float64
+    ) -> tuple[Float64, Float64]:
         """Return mean and M2 over all rows from the shifted sums over the stored entries.
 
         M2 is the sum of three nonnegative terms, so that nothing cancels: of the entries around their own mean, of that
@@ -101,8 +103,8 @@ class Moments:
         divisor = np.maximum(counts, 1)
         stored_mean = shift + sums / divisor
         mean = counts / self.rows * stored_mean
-        within = np.maximum(squares - sums * (sums / divisor), 0.0)
-        M2 = within + counts * np.square(stored_mean - mean) + (self.rows - counts) * np.square(mean)
+        around_stored_mean = np.maximum(squares - sums * (sums / divisor), 0.0)
+        M2 = around_stored_mean + counts * np.square(stored_mean - mean) + (self.rows - counts) * np.square(mean)
         return mean, np.asarray(M2, np.float64)
 
 

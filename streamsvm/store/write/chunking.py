@@ -147,7 +147,7 @@ class UnitCutter:
         """Continue after ``rows`` rows of a dense store that an earlier run has written in whole units."""
         self.items = dict.fromkeys(self.specs, rows)
 
-    def bytes_with(self, values: dict[str, Array]) -> int:
+    def bytes_after_adding(self, values: dict[str, Array]) -> int:
         """Return the bytes of all units, padding included, after ``values`` would be added."""
         units = {name: -(-(self.items[name] + len(values[name])) // spec.unit) for name, spec in self.specs.items()}
         return sum(units[name] * spec.unit_bytes for name, spec in self.specs.items())

@@ -110,7 +110,7 @@ def _repair_writer(path: Path, sources: Sequence[Path], sparse: bool) -> StoreWr
     writer = create(path, sparse=sparse, chunk_bytes=nbytes, overwrite=True, store_format=manifest.store)
     writer.replaces, writer.repairs = False, manifest
     writer.encoding = encoding_of(manifest.kind, manifest.columns, manifest.facts)
-    writer.backend.compress(dict(manifest.packed))
+    writer.backend.use_codecs(dict(manifest.packed))
     return writer
 
 

@@ -59,7 +59,7 @@ class StoreBackend(Protocol):
         """Prepare ``directory`` for the arrays; remove nothing that it holds already."""
         ...
 
-    def compress(self, packed: dict[str, str]) -> None:
+    def use_codecs(self, packed: dict[str, str]) -> None:
         """Use these codecs, by array; called before ``begin``. Raises UsageError if the format has no compression."""
         ...
 
@@ -240,7 +240,7 @@ class StoreWriter:
     def _begin(self, X: Rows, codes: Array, weighted: bool) -> None:
         building = self.directory
         if self.compression != "none":
-            self.backend.compress(
+            self.backend.use_codecs(
                 compression.choose_codecs(self.compression, split_chunk(Chunk(X, NO_CODES, None), self.encoding))
             )
         notes = None if self.journal is None else self.journal.begin(building)
@@ -315,7 +315,7 @@ class StoreWriter:
 
     def _manifest(self, classes: tuple[str, ...], columns: int, facts: JsonObject) -> Manifest:
         sha256 = statistics.write(self.directory, self._moments.result(columns, self.sparse))
-        # an embedding is known by what it is made of, the map, and not by its scale
+        # the digest of an embedding does not depend on its scale, which follows from the map
         scale = [] if self.encoding is None or "map" in facts else self.encoding.scale.tolist()
         digest = manifests.content_digest(self._kind, columns, list(classes), self._chunks, scale)
         assert self._chunker is not None
