@@ -557,7 +557,7 @@ class Decomposition(Solver[DecompositionState]):
     def _make_pool(self, state: DecompositionState, violation: float) -> None:
         """Make the next pool, which is then optimized in steps."""
         if not self.max_support:
-            state.form = use_whole_numbers(state.problem, state.form, state.largest)
+            state.form = use_whole_numbers(state.problem, state.form, state.row_reach)
         pool = sort_rows(next_pool(state))
         before = pool.x.copy()
         if not state.problem.regularizer.has_scale and state.weight == 0.0:
