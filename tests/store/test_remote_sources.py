@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -133,6 +134,22 @@ def test_remote_source_in_partitions_has_their_columns(folder: Path, server: Obj
     for source in ("s3://bucket/hive", "s3://bucket/hive/y*/*.parquet"):
         store = sv.open_store(sv.ingest(source, tmp_path / "r.zarr", label="y", overwrite=True).store)
         assert (store.digest, store.facts["names"]) == (local.digest, ["a", "b", "year"])
+
+
+def test_remote_source_is_recognized_by_its_etag(server: ObjectServer, tmp_path: Path) -> None:
+    """By which a damaged store is repaired from the same object, and from no other."""
+    url, store = "s3://bucket/rows/parquet/0.parquet", tmp_path / "s.zarr"
+    sv.ingest(url, store, label="y")
+    (recorded,) = sv.open_store(store).facts["sources"]
+    assert recorded["etag"].strip('"') == hashlib.md5(server.objects["/bucket/rows/parquet/0.parquet"]).hexdigest()
+    unit = store / "X" / "c.0.0"
+    content = unit.read_bytes()
+    unit.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    sv.ingest(url, store, label="y", repair=True)
+    assert unit.read_bytes() == content
+    server.objects["/bucket/rows/parquet/0.parquet"] = server.objects["/bucket/rows/parquet/1.parquet"]
+    with pytest.raises(sv.DataError, match="is not what the store was made from: ETag"):
+        sv.ingest(url, store, label="y", repair=True)
 
 
 def test_remote_source_is_fitted_in_one_step(

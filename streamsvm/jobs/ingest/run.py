@@ -581,6 +581,8 @@ def _test_facts(job: IngestJob) -> JsonObject:
 def _describe_source(file: SourceFile) -> JsonObject:
     """Return the facts about one source file for the manifest."""
     facts = {name: value for name, value in asdict(file).items() if name not in ("read", "text_notices")}
+    if (url := find_url(file.name)) is not None:
+        facts["etag"] = file_facts(url).etag
     return facts | {"name": source_name(file.name)}
 
 

@@ -13,7 +13,9 @@ from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
+from streamsvm.input_files import find_url
 from streamsvm.locks import hold_lock
+from streamsvm.objects import object_facts
 from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
@@ -119,11 +121,14 @@ def _check_sources(sources: Sequence[Path], recorded: list[JsonObject]) -> None:
         hint = "name all files that the store was made from, in the same order"
         raise UsageError(f"{len(sources)} sources are named; the store was made from {len(recorded)}", hint=hint)
     for path, facts in zip(sources, recorded, strict=True):
-        with open(path, "rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-        if sha256 != facts["sha256"]:
+        if (url := find_url(path)) is not None:
+            kind, current, expected = "ETag", object_facts(url).etag, facts.get("etag")
+        else:
+            with open(path, "rb") as file:
+                kind, current, expected = "sha256", hashlib.file_digest(file, "sha256").hexdigest(), facts["sha256"]
+        if current is None or current != expected:
             raise DataError(
-                f"{path} is not what the store was made from: sha256 {sha256[:16]}, expected {facts['sha256'][:16]}",
+                f"{url or path} is not what the store was made from: {kind} {str(current)[:16]}, expected {str(expected)[:16]}",
                 code="E-SOURCE",
                 hint="restore the source, or ingest again with --overwrite",
             )
