@@ -126,12 +126,12 @@ class Option:
     default: str = ""
     """The default in words; empty: the default value is shown."""
     settings_of: str = ""
-    """For a table of settings: 'solver', 'loss' or 'kernel', whose registry is then ``choices``; else empty."""
+    """For a table of settings, what has them: 'solver', 'loss' or 'kernel'; ``choices`` is then its registry. Else empty."""
     urls: bool = False
     """Whether a path may be the URL of a store in an object store."""
     copies: str = ""
-    """For a path that may be the URL of a file, which is copied before or after the job: 'input', or the kind of output
-    (``working_copies``); empty for other options."""
+    """If the path may be the URL of a file: 'input' if the file is copied before the job, or the kind of output if it is copied
+    after the job (``working_copies``); empty for other options."""
     formats: tuple[str, ...] = ()
     """File formats that the option applies to; empty: all formats, or the option is not about files."""
 
@@ -189,8 +189,8 @@ class Field:
         return any(typing.get_origin(kind) is tuple for kind in self.kinds)
 
     @cached_property
-    def only_list(self) -> bool:
-        """Whether a single value becomes a list with one item."""
+    def always_list(self) -> bool:
+        """Whether the value is always a list, so that a single one becomes a list with one item."""
         return all(typing.get_origin(kind) is tuple for kind in self.kinds)
 
     @cached_property
@@ -302,7 +302,7 @@ def parse_toml(field: Field, value: OptionValue) -> OptionValue:
         return parse(field, value)
     if isinstance(value, int | float) and field.option.unit is Quantity.BYTES:
         return parse(field, str(value))
-    if isinstance(value, str | int | float) and field.only_list:
+    if isinstance(value, str | int | float) and field.always_list:
         return (value,)
     whole = isinstance(value, float) and field.kinds == (int,)
     return parse(field, str(value)) if whole else value
@@ -331,7 +331,7 @@ def _parse_list(field: Field, text: str) -> OptionValue:
     parts = [part.strip() for part in text.split(",")]
     inner = _kinds_of_items(field)
     ranges = [_is_range(field, part) for part in parts]
-    if not field.only_list and len(parts) == 1 and not ranges[0]:
+    if not field.always_list and len(parts) == 1 and not ranges[0]:
         return _parse_scalar(field.kinds, text)
     values: list[OptionValue] = []
     for part, is_range in zip(parts, ranges, strict=True):
@@ -508,7 +508,7 @@ def build_from_settings(kind: Any, options: JsonMapping, what: str, **fixed: Any
             raise UsageError(f"{what} has no setting '{name}'", hint=f"it has: {', '.join(declared) or 'none'}")
     try:
         values = {name: _convert_setting(declared[name], value) for name, value in options.items()}
-        if issubclass(kind, tuple):  # floats only: a record with an int would be another type for the compiler
+        if issubclass(kind, tuple):  # all fields as floats: numba would compile again for a tuple with an int
             result = kind(**fixed, **msgspec.convert(values, dict[str, float], strict=False))
         else:
             result = msgspec.convert({**fixed, **values}, kind, strict=False)

@@ -1,4 +1,4 @@
-"""Sections of the page of a fit on its training: the verdict, and, folded, the certificate, the score on held-out rows, memory and time.
+"""Sections on training for the page of a fit: the verdict, then, folded, the certificate, the score on held-out rows, memory and time.
 
 ``quality_page`` has the sections on the quality of the model, ``model_figures`` those on its columns and the data.
 """
@@ -62,7 +62,8 @@ MAX_LIMIT_RATIO = 1.6
 """The memory limit is drawn if it is at most this multiple of the rest of the chart."""
 MAX_BINS = 60
 LARGE_SHIFT, LARGE_SHARE = 0.5, 0.2
-"""Differences of a column for which the page begins with a warning: of the mean in standard deviations, and of the shares of values."""
+"""The page begins with a warning if a column of the evaluated rows differs from the training rows by more: its mean by LARGE_SHIFT
+standard deviations, or the share of a value by LARGE_SHARE."""
 
 
 def summarize_fit(run: RunRecord) -> Markup:
@@ -226,9 +227,9 @@ def _describe_unfinished(run: RunRecord) -> Markup:
     """Return the opening of the page of an unfinished run: its state, and how to resume it."""
     last = max(run.passes, key=lambda one: one.number, default=None)
     sentences: list[str | Markup] = [element("strong", "Not finished. ")]
-    again = ""
+    resume_command = ""
     if run.stopped is not None:
-        what, _, again = run.stopped.message.partition(" Resume: ")
+        what, _, resume_command = run.stopped.message.partition(" Resume: ")
         sentences.append(f"{what.rstrip('.')}. ")
     else:
         sentences.append("The log has no end: the run is under way, or was killed. ")
@@ -237,9 +238,9 @@ def _describe_unfinished(run: RunRecord) -> Markup:
             f"After {_count_passes(last.number)}, at {seconds_text(last.seconds)}, the gap was {percent(last.gap)}."
         )
     parts = [element("p", *sentences, class_="verdict open")]
-    if again:
+    if resume_command:
         parts.append(element("p", element("strong", "Next: "), "go on from the checkpoint.", class_="warn"))
-        parts.append(element("pre", element("code", again)))
+        parts.append(element("pre", element("code", resume_command)))
     if run.stopped is not None and run.stopped.hint:
         parts.append(element("p", element("strong", "Next: "), run.stopped.hint, class_="warn"))
     return join(parts)
@@ -346,8 +347,8 @@ def draw_held_out(run: RunRecord) -> PagePart | None:
     for number, C in enumerate(costs[:SERIES]):
         points = [(float(score.number), score.value) for score in scores if score.C == C]
         chart.line(points, choose_ordered_color(number, min(len(costs), SERIES)), f"C = {C:g}", dots=len(points) <= 40)
-    end = "greatest" if measure.higher_is_better else "least"
-    lead = f"Rows that are not used for training. The model of the pass with the {end} value was written."
+    best_word = "greatest" if measure.higher_is_better else "least"
+    lead = f"Rows that are not used for training. The model of the pass with the {best_word} value was written."
     if len(costs) > SERIES:
         lead += f" The first {SERIES} of {len(costs)} values of C are drawn."
     rows = [(f"{C:g}", str(b.number), measure.full_text(b.value)) for C in costs for b in [_best_of(run, scores, C)]]

@@ -237,7 +237,7 @@ class CheckpointDirectory:
     number: int = 0
     """Number of the last checkpoint written or read; 0: there is none."""
     scratch: str | None = None
-    """The URL below which the workers of a cluster keep their files, if it is not that of the directory."""
+    """Base URL for the files of cluster workers; None if they use the checkpoint directory itself."""
     keep_after_success: bool = False
     """Whether to keep the checkpoints after a normal end, because a resumed run could improve the result."""
 
@@ -277,7 +277,7 @@ class CheckpointDirectory:
             )
 
     def write(self, identity: JsonObject, content: Any) -> None:
-        """Write the next checkpoint in place of the older one, also to its URL. Raises StorageError, ExistsError E-LOCKED."""
+        """Overwrite the older checkpoint, and upload the directory if it has a URL. Raises StorageError, ExistsError E-LOCKED."""
         path = self.directory / GENERATIONS[self.number % 2]
         write_checkpoint(path, self.number + 1, identity, content)
         publish(self.directory)
@@ -394,9 +394,8 @@ class RunCheckpointer:
         training.runs[:] = [
             ProblemRun(old.problem, *new) for old, new in zip(training.runs, content["runs"], strict=True)
         ]
-        older_rows = (
-            others[0].read_content("rows") if others and training.row_states else {}
-        )  # the older checkpoint must stay valid, too
+        # The next checkpoint overwrites only the older one, whose rows lie in the same files: they must match it until then.
+        older_rows = others[0].read_content("rows") if others and training.row_states else {}
         for name, row_state in training.row_states.items():
             row_state.restore(content["rows"].get(name), older_rows.get(name))
 

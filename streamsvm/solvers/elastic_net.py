@@ -2,15 +2,15 @@
 
     min_w  P(w) = R(w) + sum_i C_i l(m_i),      R(w) = 1/2 ||w||^2 + l1 ||w||_1
 
-A pass computes at a point P, the slopes a_i = -C_i l'(m_i), v = X'a and from it D (``regularizers.py``), and
-X' diag(C_i l'') X of a pool of columns. The next pass evaluates the minimizer of the quadratic model of the pool, and P
+At a point, a pass computes the objective P, the slopes a_i = -C_i l'(m_i), v = X'a, the dual value D from v
+(``regularizers.py``), and X' diag(C_i l'') X of a pool of columns. The next pass evaluates the minimizer of the quadratic model of the pool, and P
 at some points on the way to it. If P did not fall by a sufficient fraction of the predicted decrease, the pass after it
 evaluates the best of these points.
 
 **The pool** contains the columns with nonzero weights, those with |v_j| > l1, whose weights become nonzero, and the
 others with the largest |v_j|, but no columns whose weight is proven to be 0. Columns outside the pool keep their
-weights. Kinks are smoothed over a width 2 mu; the slopes of the smoothed loss are dual points of the loss itself. mu
-shrinks as soon as the smoothing term exceeds the rest of the gap.
+weights. Kinks are smoothed over a width 2 mu; the slopes of the smoothed loss are dual points of the loss itself. The
+gap is then the Fenchel gap of R plus a part due to smoothing; mu is reduced when that part exceeds the rest.
 
 **The quadratic model** around c, on the columns of the pool, is minimized in memory:
 
@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
-from streamsvm.compute.blocks.operators import MOST_FLOAT64_COMPONENTS
+from streamsvm.compute.blocks.operators import MAX_COMPONENTS_FOR_FLOAT64
 from streamsvm.compute.passes.elastic_net import soft_threshold_sweep
 from streamsvm.compute.passes.newton import squares, trial_pass
 from streamsvm.compute.random import smallest_keys
@@ -87,8 +87,8 @@ indefinite."""
 @saved_as("elastic_net.state")
 @dataclass(slots=True)
 class ElasticNetState:
-    """The state of ``ProximalNewton``. Arrays are float64; p = columns + 1, m columns of the pool, with the constant
-    feature last.
+    """The state of ``ProximalNewton``. Arrays are float64. p = columns + 1, and m is the size of the pool + 1: the constant
+    feature is last in both.
     """
 
     problem: Problem
@@ -321,7 +321,7 @@ def minimize_model(model: QuadraticModel, target: float, deadline: float) -> Flo
     Changes the diagonal of ``model.gram`` if it has float32 rounding errors.
     """
     gram, w = model.gram, model.center.copy()
-    if len(w) > MOST_FLOAT64_COMPONENTS:
+    if len(w) > MAX_COMPONENTS_FOR_FLOAT64:
         gram[np.diag_indices_from(gram)] *= 1.0 + FLOAT32_INFLATION
     g, all_columns = -model.v, np.arange(len(w))
     for _ in range(MAX_ROUNDS):

@@ -155,7 +155,10 @@ class LeaveOneOut:
             signs = np.random.default_rng((seed, problem.kind.positives[0])).choice([-1.0, 1.0], (p, q)) / np.sqrt(q)
             root = solve_lower_transposed(hessian, signs).T
         root *= scale
-        in_float64, least = q is None and p <= operators.MOST_FLOAT64_COMPONENTS, LEAST if q is None else LEAST_RANDOM
+        in_float64, least = (
+            q is None and p <= operators.MAX_COMPONENTS_FOR_FLOAT64,
+            LEAST if q is None else LEAST_RANDOM,
+        )
         return cls(problem, root if in_float64 else root.astype(np.float32), least)
 
     def scores(self, rows: SeenRows, f: Float64) -> Float64:

@@ -91,9 +91,9 @@ UNIT = 2.0**-53
 """Unit roundoff of float64."""
 SHARE = 0.1
 """If the rounding error can exceed this fraction of the tolerance, the evaluation is repeated in float64."""
-COARSE = 2.0**-23
+UNIT_FLOAT32 = 2.0**-23
 """Relative error of an entry that was centered and scaled in float32: two roundings."""
-OWN = 8
+TRANSFORM_ROUNDINGS = 8
 """Number of roundings in the term of a row: loss, weight, label."""
 
 
@@ -119,7 +119,7 @@ class VectorSum(NamedTuple):
     """|r|."""
 
 
-def reach_of_weights(w: Float64) -> Float64:
+def max_abs_weights(w: Float64) -> Float64:
     """Return the numbers (p,) that replace |w_j| in bounds of margins, for weights (p,) or multinomial weights
     (classes, p).
 
@@ -148,7 +148,7 @@ def steepness(problem: Problem, primal: float, weights: RowWeights | None) -> fl
     return min(bounds)
 
 
-def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
+def max_dual_sum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
     """Return an upper bound of sum a_i at the optimum: M, or 2 P / k, as k sum a_i <= 2 L + ||w||^2 = 2 P."""
     M, k = steepness(problem, primal, weights), threshold(problem.loss)
     total = problem.regularizer.sum_of_dual(weights.total if weights else math.inf)
@@ -159,12 +159,12 @@ def pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None)
     return min(M, 2.0 * primal / k)
 
 
-def root_pull_at_optimum(problem: Problem, primal: float, weights: RowWeights | None) -> float:
+def max_dual_norm(problem: Problem, primal: float, weights: RowWeights | None) -> float:
     """Return an upper bound of sqrt(sum a_i^2) at the optimum: sum a_i^2 <= sum a_i max a_i in a box,
     sum a_i^2 <= 2 b C max s P without kinks, and sqrt(sum a_i^2) <= sum a_i.
     """
     largest = problem.C * (weights.largest if weights else math.inf)
-    bounds = [pull_at_optimum(problem, primal, weights)]
+    bounds = [max_dual_sum(problem, primal, weights)]
     if has_box(problem.loss):
         bounds.append(math.sqrt(bounds[0] * _max_slope(problem) * largest))
     if problem.loss.smooth():
@@ -202,7 +202,7 @@ def rounding_of_dual(
         problem.kind.classes and not problem.loss.quadratic()
     ):  # sum C_i H <= D + ||v||^2 / 2 + bias_cost, of K terms a row
         entropies = primal + 0.5 * length * length + bias_cost
-        total = (1.0 + problem.kind.classes / (problem.rows + OWN)) * max(total, entropies)
+        total = (1.0 + problem.kind.classes / (problem.rows + TRANSFORM_ROUNDINGS)) * max(total, entropies)
     if problem.loss.numeric():
         assert weights is not None  # they are counted
         total += _products(problem, primal, 0.5 * length * length, weights) + heavy * size
@@ -213,7 +213,7 @@ def rounding_of_dual(
         off = UNIT * v.updates * heavy * v.spread * problem.kind.entries
     return (
         off * (problem.regularizer.slope_of_dual(length, certificate.facts) + 0.5 * off)
-        + 2.0 * (problem.rows + OWN) * UNIT * total
+        + 2.0 * (problem.rows + TRANSFORM_ROUNDINGS) * UNIT * total
     )
 
 
@@ -227,7 +227,7 @@ def rounding_of_gradient(  # noqa: PLR0917
     as well, and sum C_i b m_i^2 <= 4 P + 2 b e^2 sum C_i. All of this is proved for losses without kinks.
     """
     largest = _max_curvature(problem)
-    errors = UNIT * ((terms + 2 * OWN) * steepness(problem, primal, weights) * sizes + 4.0 * np.abs(w))
+    errors = UNIT * ((terms + 2 * TRANSFORM_ROUNDINGS) * steepness(problem, primal, weights) * sizes + 4.0 * np.abs(w))
     margins = math.sqrt(largest * problem.C * weights.largest * problem.rows) * off
     if problem.loss.numeric():
         squares = 4.0 * primal + 2.0 * largest * threshold(problem.loss) ** 2 * problem.C * weights.total
@@ -261,7 +261,7 @@ def _sums(problem: Problem) -> float:
     """Return the relative error of P due to the sums over rows and over weights. A residual is one further rounding,
     which counts twice.
     """
-    return (problem.rows + problem.components + OWN + 2 * problem.loss.numeric()) * UNIT
+    return (problem.rows + problem.components + TRANSFORM_ROUNDINGS + 2 * problem.loss.numeric()) * UNIT
 
 
 def _bound_bias_cost(problem: Problem, certificate: Certificate, weights: RowWeights | None) -> float:

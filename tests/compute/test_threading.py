@@ -119,7 +119,7 @@ def test_threads_forked_process_waits_for_no_thread_of_its_parent() -> None:
 ROWS = 5 * TILE + 77
 RNG = np.random.default_rng(3)
 X = RNG.standard_normal((ROWS, 9)).astype(np.float32)
-WIDE = RNG.standard_normal((ROWS, operators.MOST_FLOAT64_COMPONENTS + 4)).astype(np.float32)
+WIDE = RNG.standard_normal((ROWS, operators.MAX_COMPONENTS_FOR_FLOAT64 + 4)).astype(np.float32)
 WEIGHTS = RNG.standard_normal((WIDE.shape[1] + 1, 2))
 ORDER = RNG.permutation(ROWS)
 BLOCKS: dict[str, Any] = {

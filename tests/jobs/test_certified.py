@@ -20,8 +20,8 @@ from streamsvm.rows import Dense
 from streamsvm.solvers.kernel.blended import Blended
 from streamsvm.solvers.linear_rounding import (
     RowWeights,
-    pull_at_optimum,
-    root_pull_at_optimum,
+    max_dual_norm,
+    max_dual_sum,
 )
 from streamsvm.solvers.nu import NuMargin
 from streamsvm.solvers.one_class import FreeOffset
@@ -142,12 +142,12 @@ def test_certificate_bounds_the_squares_of_optimal_dual_variables() -> None:
     """Of the hinge sum a_i^2 <= C max s sum a_i, of its square a_i = 2 C xi_i and sum a_i^2 = 4 C L; sum a_i <= 2 P both times."""
     weights = RowWeights(400.0, 900.0, 3.0)
     hinge, square = (Problem(loss(), 0.5, 100, 2, kind_of(loss())) for loss in (Hinge, SquaredHinge))
-    assert pull_at_optimum(hinge, 7.0, weights) == 14.0
-    assert root_pull_at_optimum(hinge, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(14.0 * 0.5 * 3.0)))
-    assert root_pull_at_optimum(square, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(4 * 0.5 * 3.0 * 7.0)))
-    assert root_pull_at_optimum(hinge, 7.0, None) == pull_at_optimum(hinge, 7.0, None)
+    assert max_dual_sum(hinge, 7.0, weights) == 14.0
+    assert max_dual_norm(hinge, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(14.0 * 0.5 * 3.0)))
+    assert max_dual_norm(square, 7.0, weights) == pytest.approx(min(14.0, np.sqrt(4 * 0.5 * 3.0 * 7.0)))
+    assert max_dual_norm(hinge, 7.0, None) == max_dual_sum(hinge, 7.0, None)
     outliers = Problem(Hinge(), 1.0, 100, 2, OneAgainstRest(0), regularizer=FreeOffset(0.01))
-    assert pull_at_optimum(outliers, 7.0, weights) == pytest.approx(4.0)
+    assert max_dual_sum(outliers, 7.0, weights) == pytest.approx(4.0)
 
 
 @pytest.mark.parametrize(("shape", "values"), [((3,), 1), ((4, 3), 2)])

@@ -40,9 +40,9 @@ from streamsvm.solvers.linear_rounding import (
     UNIT,
     RowWeights,
     VectorSum,
-    pull_at_optimum,
-    reach_of_weights,
-    root_pull_at_optimum,
+    max_abs_weights,
+    max_dual_norm,
+    max_dual_sum,
     rounding_of_dual,
     rounding_of_few,
     rounding_of_primal,
@@ -325,21 +325,21 @@ def test_linear_rounding_dual_of_other_forms_is_off_by_what_the_module_says(
 def test_linear_rounding_what_dual_variables_can_be_at_the_optimum(
     loss: Any, primal: float, weights: Any, pull: float, root: float
 ) -> None:
-    assert pull_at_optimum(four_rows(loss), primal, weights) == pytest.approx(pull, rel=1e-12)
-    assert root_pull_at_optimum(four_rows(loss), primal, weights) == pytest.approx(root, rel=1e-12)
+    assert max_dual_sum(four_rows(loss), primal, weights) == pytest.approx(pull, rel=1e-12)
+    assert max_dual_norm(four_rows(loss), primal, weights) == pytest.approx(root, rel=1e-12)
 
 
 def test_linear_rounding_of_one_class_dual_variables_sum_up_to_its_share() -> None:
     one = replace(four_rows(Hinge()), regularizer=NuMargin(0.5))
-    assert pull_at_optimum(one, 3.0, KNOWN) == 2.5
-    assert pull_at_optimum(one, 3.0, None) == 24.0
-    assert pull_at_optimum(replace(one, regularizer=NuMargin(1.0)), 30.0, KNOWN) == 5.0
-    assert pull_at_optimum(replace(one, C=0.5), 30.0, KNOWN) == 2.0  # M is less
+    assert max_dual_sum(one, 3.0, KNOWN) == 2.5
+    assert max_dual_sum(one, 3.0, None) == 24.0
+    assert max_dual_sum(replace(one, regularizer=NuMargin(1.0)), 30.0, KNOWN) == 5.0
+    assert max_dual_sum(replace(one, C=0.5), 30.0, KNOWN) == 2.0  # M is less
 
 
 def test_linear_rounding_what_margins_are_off_by_is_asked_of_the_weights_of_all_classes() -> None:
-    np.testing.assert_array_equal(reach_of_weights(np.array([-3.0, 2.0])), [3.0, 2.0])
-    np.testing.assert_array_equal(reach_of_weights(np.array([[-3.0, 2.0, 0.5], [1.0, -4.0, 0.25]])), [6.0, 8.0, 1.0])
+    np.testing.assert_array_equal(max_abs_weights(np.array([-3.0, 2.0])), [3.0, 2.0])
+    np.testing.assert_array_equal(max_abs_weights(np.array([[-3.0, 2.0, 0.5], [1.0, -4.0, 0.25]])), [6.0, 8.0, 1.0])
 
 
 @pytest.mark.parametrize(("rows", "terms"), [(0, 4), (1, 5), (2**26, 5), (2**27, 6), (2**28, 12)])

@@ -70,7 +70,7 @@ MAX_PIECES = 16
 """Largest number of pieces of a sum."""
 SUMS_BYTES = 4 << 20
 """Largest total size of the sums of all pieces, unless a single one is larger."""
-MOST_FLOAT64_COMPONENTS = 256
+MAX_COMPONENTS_FOR_FLOAT64 = 256
 """Largest number of components for which Gram matrices are computed in float64. Raw columns may be nearly dependent, so
 that float32 would not do; kernel features, of which there are usually more, are whitened."""
 
@@ -302,7 +302,7 @@ def gram(X: Operand, a: Float32 | Float64, columns: int) -> Float64:
     rows = np.flatnonzero(a)
     size = _tile_rows(len(rows))
     lanes = threading.threads_that_fit(tile_bytes(p, _kernel_values(X), entry_type(X).itemsize))
-    dtype = np.float64 if p <= MOST_FLOAT64_COMPONENTS else entry_type(X)
+    dtype = np.float64 if p <= MAX_COMPONENTS_FOR_FLOAT64 else entry_type(X)
     buffers = np.empty((lanes, size, p), dtype)
 
     def product(number: int, lane: int) -> Array:

@@ -2,24 +2,23 @@
 
 **Linear fits**: ``solvers/linear_rounding.py`` bounds the rounding error. With --standardize the solver sees float32 rows, whose entries differ by
 two roundings from the stored ones, to which the saved weights apply. If this can amount to more than a tenth of the
-tolerance, one more pass over the stored rows computes in float64 P of the saved weights, and D of the dual variables
-given by the loss derivatives there.
+tolerance, one more pass over the stored rows computes, in float64, P at the saved weights and D at the dual variables
+that the loss derivatives at these weights define.
 
-**Curves**: the entries of hat functions in float32, and the basis B in float64, define the problem, so that the bound is that
-of a linear fit, with a few roundings more for the products with B.
+**Curves**: the problem is defined by the rounded hat functions (float32) and the basis B (float64), so that their rounding is no
+error. The bound is that of a linear fit plus a few roundings for the products with B.
 
 **Kernel features** are float32, and if the landmarks' kernel matrix has a small eigenvalue, their rounding errors are
 large: the features of the solver differ from those of the saved model, f(x) = sum_j b_j k(x, z_j). So one more pass
-over the rows computes in float64 P of the saved model, and D of the loss derivatives there. The regularizer is ||w||^2
-of the solver's w, with b = W w, because the stored W defines the map exactly.
+over the rows computes, in float64, P of the saved model and D of the loss derivatives at this model. The stored W defines the
+map, so that b = W w holds exactly and the regularizer is still ||w||^2 of the solver's w.
 
 The solver's dual variables may give a larger D than the loss derivatives. D is also recomputed from them if the solver
 stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, for example
 because the variables were in memory only, the solver's D is corrected to first order: if rows or features change, P and
-D both change by -v.(change of v). The correction subtracts DUAL_CHANGE_RATIO times the change of P, or, if larger, a bound of the
-effect of the change of margins through the a_i of an optimum, and more if v is far from w. The change of margins is
-measured on some rows from all parts of the store. It is also measured at the dual point: at a w beyond all kinks P does
-not change, and at w = 0 no margin changes.
+D both change by -v.(change of v). The correction is the larger of two terms: DUAL_CHANGE_RATIO times the change of P, and a bound of
+sum_i a*_i |change of m_i|; it is scaled up if v is far from w. The change of margins is measured on some rows from all
+parts of the store, at w and at v: at w alone nothing may change (w = 0, or all margins on the flat part of the loss).
 
 **Reserve**: these allowances are added after the solver has stopped, so that the solver works with a tolerance smaller
 than the requested one (``plan.ROUNDING_RESERVE``).
@@ -51,7 +50,7 @@ from streamsvm.errors import DataError, DefectError, UsageError
 from streamsvm.features.curves import Curves
 from streamsvm.features.scaling import Raw, Standardized, column_sizes, farthest_reach, largest_sizes
 from streamsvm.jobs.fit.enclose import enclose, uses_matrices
-from streamsvm.jobs.fit.options import BY_ALL_ROWS, UPDATES
+from streamsvm.jobs.fit.options import ALL_ROWS_METHODS, UPDATES
 from streamsvm.jobs.fit.plan import Plan
 from streamsvm.proofs.enclosure import EvaluatedPoint, has_enclosure
 from streamsvm.proofs.kept import Enclosures
@@ -59,15 +58,15 @@ from streamsvm.rows import Float64, row_where
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.evaluation import Evaluation
 from streamsvm.solvers.linear_rounding import (
-    COARSE,
-    OWN,
     SHARE,
+    TRANSFORM_ROUNDINGS,
     UNIT,
+    UNIT_FLOAT32,
     RowWeights,
     VectorSum,
-    pull_at_optimum,
-    reach_of_weights,
-    root_pull_at_optimum,
+    max_abs_weights,
+    max_dual_norm,
+    max_dual_sum,
     rounding_of_dual,
     rounding_of_few,
     rounding_of_gradient,
@@ -95,14 +94,14 @@ if TYPE_CHECKING:
 
 DUAL_CHANGE_RATIO = 10.0
 """Allowance for the change of a dual value that is not recomputed: this multiple of the change of P, or the effect of
-the changed margins if that is larger. It grows with ||v - w|| <= 2 sqrt(2 (P - D)), relative to sqrt(2 P).
+the changed margins if that is larger. The allowance is multiplied by 1 + ||v - w|| / sqrt(2 P), with ||v - w|| <= 2 sqrt(2 (P - D)).
 """
 SIGMAS = 4.0
 """Allowance for the effect of changed margins with independent signs, in standard deviations of that effect."""
 ENCLOSURE_PASSES = 3.0
-"""Passes that enclosures computed from all rows take."""
+"""Cost of enclosures that are computed from all rows, in passes."""
 UPDATE_PASSES = 6.0
-"""Passes that the data for later changes of rows take, including a Newton step."""
+"""Cost of preparing for later changes of rows (``forget``, ``learn``), in passes, including a Newton step."""
 SWEEPS = 3
 """Maximum number of updates of a row per pass, for solvers without a setting for it."""
 
@@ -114,7 +113,9 @@ def final_passes(plan: Plan) -> float:
     """
     if _map_of(plan) is not None:
         return 3.0
-    passes = UPDATE_PASSES if plan.enclosure == UPDATES else ENCLOSURE_PASSES if plan.enclosure in BY_ALL_ROWS else 0.0
+    passes = (
+        UPDATE_PASSES if plan.enclosure == UPDATES else ENCLOSURE_PASSES if plan.enclosure in ALL_ROWS_METHODS else 0.0
+    )
     return passes + (1.0 if isinstance(plan.features, Standardized) else 0.0)
 
 
@@ -146,10 +147,11 @@ def certify(plan: Plan, training: Training, raw: Store, feature_store: Store) ->
 
 
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
-    """Return the sums of row weights, with the largest ones among several problems.
+    """Return sum, sum of squares and maximum of the row weights; for several problems, the maximum of each.
 
-    Returns None for a store with sample weights, which are not read; they are read only in regression, for columns
-    scaled in float32 and for enclosures, where the bound for a smooth loss needs the largest weight.
+    Sample weights are read from the store only if they are needed: in regression, for columns scaled in float32, and for
+    enclosures, where the bound for a smooth loss needs the largest weight. Otherwise the result for a store with sample
+    weights is None.
     """
     is_needed = plan.layout.numeric or isinstance(plan.features, Standardized) or plan.enclosure is not None
     if plan.layout.weighted and not is_needed:
@@ -176,12 +178,12 @@ def _count_weights(store: Store) -> RowWeights:
     return RowWeights(total, squares, largest)
 
 
-def weights_of_rows(run: ProblemRun, weights_by_row: RowWeights | None) -> RowWeights | None:
-    """Return the sums of row weights of a problem: ``weights_by_row``, or for one class with a free offset those that the solver
-    has summed.
+def weights_of_rows(run: ProblemRun, weight_sums: RowWeights | None) -> RowWeights | None:
+    """Return the sums of row weights of a problem: ``weight_sums``; for a one-class problem with a free offset, the sums computed
+    by the solver.
     """
     if run.problem.regularizer.has_scale:
-        return weights_by_row
+        return weight_sums
     facts = certificate_of(run).facts
     return RowWeights(facts["weight"], facts["squared_weights"], facts["largest_weight"])
 
@@ -203,11 +205,11 @@ class EvaluationErrors(NamedTuple):
     margin_error: float
     """The largest error of a margin."""
     v: VectorSum
-    """How the dual points were summed."""
+    """How v was summed."""
     weights: RowWeights | None
     """The sums of row weights, if they are known."""
-    size: float
-    """F, the largest decision value."""
+    largest_decision: float
+    """F, a bound of the decision values."""
     margin_change: Callable[[], MarginChange] = _no_change
     """Returns the change of margins from float64 to the solver's float32. It is expensive and called only if needed."""
 
@@ -225,20 +227,22 @@ def set_certificate(
     the optimum of the solver's problem, which to first order differs from that of the saved model by sum_i a*_i (change
     of m_i); a bound of that difference is subtracted.
     """
-    _, v, weights_by_row, size, margin_change = errors
-    off = unit_of(run) * errors.margin_error
-    (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, weights_by_row)
-    own = getattr(evaluation, "own", None)
-    if plan.writes_dual and own is not None:
-        duals = [own.value()]
+    _, v, weight_sums, largest_decision, margin_change = errors
+    scaled_margin_error = margin_scale(run) * errors.margin_error
+    (primal, duals), before, weights = evaluation.values(), certificate_of(run), weights_of_rows(run, weight_sums)
+    solver_dual = getattr(evaluation, "own", None)
+    if plan.writes_dual and solver_dual is not None:
+        duals = [solver_dual.value()]
     new = Certificate(primal, max(duals), before.exact, before.final, before.facts)
-    change = steepness(run.problem, abs(primal), weights) * off
-    dual = rounding_of_dual(run.problem, new, v, weights, size) + change
+    change = steepness(run.problem, abs(primal), weights) * scaled_margin_error
+    dual = rounding_of_dual(run.problem, new, v, weights, largest_decision) + change
     terms = sum_of_terms(run, abs(primal), evaluation.weights, weights)
-    new = proved = replace(new, rounding=max(rounding_of_primal(run.problem, terms, off, weights), dual))
+    new = proved = replace(
+        new, rounding=max(rounding_of_primal(run.problem, terms, scaled_margin_error, weights), dual)
+    )
     if new.gap > plan.tolerance and not any(state.name == DUAL for state in plan.solver.row_state):
         distance = 2.0 * np.sqrt(max(primal - before.dual, 0.0) / max(abs(primal), 1e-300))
-        optimum_change = unit_of(run) * _bound_optimum_change(run.problem, abs(primal), weights, margin_change())
+        optimum_change = margin_scale(run) * _bound_optimum_change(run.problem, abs(primal), weights, margin_change())
         change = max(DUAL_CHANGE_RATIO * abs(primal - before.primal), optimum_change)
         corrected = before.dual - float((1.0 + distance * np.sqrt(len(evaluation.weights))) * change)
         new = min(new, replace(new, dual=corrected), key=lambda certificate: certificate.gap)
@@ -250,19 +254,19 @@ def _bound_optimum_change(problem: Problem, primal: float, weights: RowWeights |
     """Return a bound of sum_i a*_i (change of m_i): the smaller of its largest possible value and SIGMAS standard
     deviations for changes with independent signs.
     """
-    largest = pull_at_optimum(problem, primal, weights) * change.largest
-    return min(largest, SIGMAS * root_pull_at_optimum(problem, primal, weights) * change.root_mean_square)
+    largest = max_dual_sum(problem, primal, weights) * change.largest
+    return min(largest, SIGMAS * max_dual_norm(problem, primal, weights) * change.root_mean_square)
 
 
 def sum_of_terms(run: ProblemRun, primal: float, w: Float64, weights: RowWeights | None) -> float:
     """Return a bound of the sum of the absolute values of the terms of P; ``primal`` is |P|."""
     if weights is None:
         return primal
-    return primal + run.problem.regularizer.cancellation(w, weights.total, unit_of(run))
+    return primal + run.problem.regularizer.cancellation(w, weights.total, margin_scale(run))
 
 
-def unit_of(run: ProblemRun) -> float:
-    """Return the factor from margins to the unit of P."""
+def margin_scale(run: ProblemRun) -> float:
+    """Return the factor that converts margins to the scale of P."""
     return run.problem.regularizer.margin_unit(certificate_of(run).facts)
 
 
@@ -274,7 +278,7 @@ def weights_of(plan: Plan, run: ProblemRun) -> Float64:
 
 
 def evaluate_scaled(
-    plan: Plan, training: Training, raw: Store, features: Standardized, weights_by_row: RowWeights | None
+    plan: Plan, training: Training, raw: Store, features: Standardized, weight_sums: RowWeights | None
 ) -> list[Evaluated]:
     """Replace the certificates of a standardized fit by those computed in float64, for weights of the stored columns.
 
@@ -295,25 +299,29 @@ def evaluate_scaled(
     evaluated = []
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.map_sum)
-        size = float(sizes @ reach_of_weights(solution.w))
-        off = 2 * (len(sizes) + 2) * UNIT * size  # twice, because the constant of the stored columns is a sum too
+        size = float(sizes @ max_abs_weights(solution.w))
+        off = (
+            2 * (len(sizes) + 2) * UNIT * size
+        )  # factor 2: the intercept for the stored columns is itself a rounded sum
         terms = plan.layout.rows
         if isinstance(evaluation, Evaluation):  # sums in doubled precision, and their transform to scaled columns
-            terms = two_sum_terms(terms) + OWN
+            terms = two_sum_terms(terms) + TRANSFORM_ROUNDINGS
         v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        proved = set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weights_by_row, size))
+        proved = set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weight_sums, size))
         if plan.enclosure is not None:
             gradient = None
             if run.problem.loss.smooth():
                 gradient = solution.w - evaluation.slopes[0].vector()
-            of_rows = np.append(_sizes_of_rows(raw, 1.0)[:-1] * features.scale, abs(features.bias))
-            off = 2 * (len(sizes) + 2) * UNIT * float(of_rows @ np.abs(solution.w))
-            evaluated.append(_describe_point(plan, run, proved, gradient, (of_rows, off, terms, weights_by_row)))
+            largest_values = np.append(_sizes_of_rows(raw, 1.0)[:-1] * features.scale, abs(features.bias))
+            off = 2 * (len(sizes) + 2) * UNIT * float(largest_values @ np.abs(solution.w))
+            evaluated.append(_describe_point(plan, run, proved, gradient, (largest_values, off, terms, weight_sums)))
     return evaluated
 
 
 def _sizes_of_rows(store: Store, bias: float) -> Float64:
-    """Return r_j (d + 1,) of stored rows. They are the largest values, since statistics may be of more rows than the problem has."""
+    """Return r_j = max_i |x_ij| (d + 1,) of stored rows. Root mean squares would not do: statistics may include rows outside the
+    problem.
+    """
     return largest_sizes(Raw(bias), store, bias)
 
 
@@ -325,13 +333,13 @@ def _describe_point(
     errors: tuple[Float64, float, int, RowWeights | None],
 ) -> Evaluated:
     """Return what is proved of a problem. ``errors``: the largest |x_j| (p,), error of a margin, roundings of a sum, and row weights."""
-    sizes, off, terms, weights_by_row = errors
+    sizes, off, terms, weight_sums = errors
     # r_j belong to all rows of the store; a problem of two classes has only some of them
     problem, w = replace(run.problem, rows=plan.layout.rows), weights_of(plan, run)
-    if gradient is None or weights_by_row is None or not has_enclosure(problem.loss):
+    if gradient is None or weight_sums is None or not has_enclosure(problem.loss):
         return Evaluated(proved, None)
     primal = abs(proved.primal) + proved.rounding
-    components, margins = rounding_of_gradient(problem, primal, sizes, w, off, terms, weights_by_row)
+    components, margins = rounding_of_gradient(problem, primal, sizes, w, off, terms, weight_sums)
     return Evaluated(proved, EvaluatedPoint(w, gradient, components, margins, off))
 
 
@@ -369,18 +377,18 @@ def evaluate_features(plan: Plan, training: Training, raw: Store, map_: Nystrom 
         dual_values,
         projection.certificate_bytes,
     )
-    weights_by_row, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
+    weight_sums, vectors = row_weights(plan, raw), [evaluation.vector() for evaluation in sums]
     changes = _margin_changes(raw, map_, weights, vectors)
     value, largest = projection.rounding(farthest_reach(projection.scaling, raw))
     for run, w, evaluation, margin_change in zip(training.runs, weights, sums, changes, strict=True):
-        reach = reach_of_weights(w)
-        coefficients = float(reach_of_weights((projection.W @ w[..., :-1].T).T).sum())
+        reach = max_abs_weights(w)
+        coefficients = float(max_abs_weights((projection.W @ w[..., :-1].T).T).sum())
         off = coefficients * value + 2 * UNIT * abs(map_.bias * float(reach[-1]))
-        # v is a sum of features, which are sums over W: to first order their error is added once more
+        # the features in v have the same rounding error: it is added a second time, to first order
         off += value * float(reach[:-1] @ np.abs(projection.W).sum(axis=0, dtype=np.float64))
         v = VectorSum(plan.layout.rows, running=False, spread=float(np.sqrt(largest + map_.bias**2)))
         size = float(np.sqrt(largest) * np.linalg.norm(reach[:-1]) + abs(map_.bias * reach[-1]))
-        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weights_by_row, size, margin_change))
+        set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weight_sums, size, margin_change))
 
 
 def _margin_changes(
@@ -494,9 +502,8 @@ def _bound(plan: Plan, training: Training, raw: Store, feature_store: Store) -> 
 
     Returns what is proved of each problem, if the plan asks for enclosures.
     """
-    reads_all = plan.enclosure in BY_ALL_ROWS and uses_matrices(
-        plan.problems[0]
-    )  # which is an evaluation in float64, too
+    # enclosures from all rows evaluate the problems in float64 themselves
+    reads_all = plan.enclosure in ALL_ROWS_METHODS and uses_matrices(plan.problems[0])
     if plan.enclosure is not None and isinstance(plan.features, Standardized) and not reads_all:
         return evaluate_scaled(plan, training, raw, plan.features, row_weights(plan, feature_store))
     curves = plan.features if isinstance(plan.features, Curves) else None
@@ -506,22 +513,22 @@ def _bound(plan: Plan, training: Training, raw: Store, feature_store: Store) -> 
         sizes = curves.component_sizes(feature_store.statistics())
         scaled = np.zeros_like(sizes)
     roundings = len(sizes) + 2 + (0 if curves is None else curves.rounding_count)
-    weights_by_row, coarse, bounds = row_weights(plan, feature_store), [], []
+    weight_sums, coarse, bounds = row_weights(plan, feature_store), [], []
     for run in training.runs:
-        certificate, weights = certificate_of(run), weights_of_rows(run, weights_by_row)
-        w = unit_of(run) * reach_of_weights(weights_of(plan, run))
+        certificate, weights = certificate_of(run), weights_of_rows(run, weight_sums)
+        w = margin_scale(run) * max_abs_weights(weights_of(plan, run))
         v = VectorSum(_updates(plan, training), DUAL in training.row_states, float(np.linalg.norm(sizes)))
-        off, scaling = roundings * UNIT * float(sizes @ w), COARSE * float(scaled @ w)
+        off, scaling = roundings * UNIT * float(sizes @ w), UNIT_FLOAT32 * float(scaled @ w)
         terms = sum_of_terms(run, abs(certificate.primal), w, weights)
         primal_error = rounding_of_primal(run.problem, terms, off + scaling, weights)
         distance = 2.0 * run.problem.kind.entries * math.sqrt(max(certificate.primal - certificate.dual, 0.0))
-        margin_error = scaling + COARSE * float(np.linalg.norm(scaled)) * distance
+        margin_error = scaling + UNIT_FLOAT32 * float(np.linalg.norm(scaled)) * distance
         change = steepness(run.problem, abs(certificate.primal), weights) * margin_error
         dual_error = rounding_of_dual(run.problem, certificate, v, weights, float(sizes @ w))
         bounds.append((primal_error, dual_error + change))
         coarse.append(change > SHARE * plan.tolerance * abs(certificate.primal))
     if any(coarse) and isinstance(plan.features, Standardized):
-        return evaluate_scaled(plan, training, raw, plan.features, weights_by_row)
+        return evaluate_scaled(plan, training, raw, plan.features, weight_sums)
     primal_errors = _tighten_for_few_rows(plan, training, feature_store, [primal_error for primal_error, _ in bounds])
     for run, (_, dual_error), primal_error in zip(training.runs, bounds, primal_errors, strict=True):
         certificate = certificate_of(run)
@@ -550,16 +557,18 @@ def _tighten_for_few_rows(plan: Plan, training: Training, feature_store: Store, 
         [weights_of(plan, run) for run in training.runs],
         largest_sizes(features, feature_store, problems[0].bias),
     )
-    off = [(len(sizes) + 2) * UNIT * float(sizes @ reach_of_weights(w)) for w in weights]
-    costing = sum_weights_of_rows_with_loss(feature_store, features, problems, weights, off)
+    off = [(len(sizes) + 2) * UNIT * float(sizes @ max_abs_weights(w)) for w in weights]
+    weights_with_loss = sum_weights_of_rows_with_loss(feature_store, features, problems, weights, off)
     primal = [abs(certificate_of(run).primal) for run in training.runs]
-    bounds_for_few = [rounding_of_few(*of_problem) for of_problem in zip(problems, primal, off, costing, strict=True)]
+    bounds_for_few = [
+        rounding_of_few(*of_problem) for of_problem in zip(problems, primal, off, weights_with_loss, strict=True)
+    ]
     return [min(*pair) for pair in zip(bounds, bounds_for_few, strict=True)]
 
 
 def _updates(plan: Plan, training: Training) -> int:
-    """Return the maximum number of updates of v: over all passes, or the terms of three sums if the dual variables are
-    computed from weights.
+    """Return the largest possible number of terms added to v: all updates of all passes, or the terms of three sums over the rows
+    if the dual variables are computed from weights.
     """
     if plan.solver_name == "lbfgs":
         from streamsvm.solvers.lbfgs import sum_terms

@@ -27,7 +27,7 @@ from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.evaluation import ProblemBlock, RowsInGroups, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.fit.options import BY_ALL_ROWS, UPDATES, FitJob
+from streamsvm.jobs.fit.options import ALL_ROWS_METHODS, UPDATES, FitJob
 from streamsvm.proofs.enclosure import (
     MOST_COMPONENTS,
     Enclosure,
@@ -156,7 +156,7 @@ def enclosure_terms(job: FitJob, problems: list[Problem], readers: int) -> list[
     if uses_matrices(problems[0]):
         nbytes += work_bytes(p) + SAMPLE_BYTES + 3 * count * 8 * p * p
         why = "rows of a sample, matrices"
-        if job.certify in BY_ALL_ROWS:
+        if job.certify in ALL_ROWS_METHODS:
             # sums at work and waiting to be joined, and tiles of rows, by each thread
             sums = bytes_of_sums(p) if job.certify != UPDATES else bytes_of_sums(p, MANY_ROWS.levels)
             nbytes += (2 * readers + 2) * (count * sums + 3 * TILE_BYTES)
@@ -187,7 +187,7 @@ def enclose(  # noqa: PLR0917
     if certify == UPDATES:
         changes = add_up_levels(store, scaling, problems, weights)
         enclosures = [one.enclose() for one in changes]
-    elif certify in BY_ALL_ROWS and uses_matrices(problems[0]):
+    elif certify in ALL_ROWS_METHODS and uses_matrices(problems[0]):
         enclosures = enclose_by_all_rows(store, scaling, problems, weights)
     elif uses_matrices(problems[0]) and any(point is not None for point in points):
         count, before = len(store.layout.chunks), 0

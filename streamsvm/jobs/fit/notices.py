@@ -17,7 +17,7 @@ from streamsvm.features.scaling import Standardized, beyond_scaling
 from streamsvm.input_files import find_url
 from streamsvm.jobs.common_options import CRAMMER_SINGER, SOFTMAX
 from streamsvm.jobs.embed.plan import ON_THE_FLY
-from streamsvm.jobs.fit.options import BY_ALL_ROWS, FitJob
+from streamsvm.jobs.fit.options import ALL_ROWS_METHODS, FitJob
 from streamsvm.jobs.fit.plan import UNIFORM_SAMPLING_NOTICE, Plan, lacks_memory_for_greedy
 from streamsvm.jobs.fit.problems import effective_nu, uses_nu_for_classes
 from streamsvm.jobs.fit.solver_choice import solver_settings
@@ -90,7 +90,7 @@ def enclosure_notice(plan: Plan, model: Model) -> tuple[str, ...]:
         why = f"there are more than {MOST_COMPONENTS - 1} columns"
     elif 4 * len(plan.problems) * problem.components**2 > MOST_ROOT_BYTES:
         why = "the matrices of so many functions of so many columns are too large for a model"
-    elif plan.enclosure in BY_ALL_ROWS:
+    elif plan.enclosure in ALL_ROWS_METHODS:
         why = "the fit ended too far from the optimum; a smaller --tolerance mends that"
     else:
         why = "the fit ended too far from the optimum, or its solver knows no gradient; --certify full, or a smaller --tolerance, mends that"

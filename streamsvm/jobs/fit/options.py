@@ -51,7 +51,7 @@ AUTO_PAIRS, NO_PAIRS = AUTO_JUMPS, NO_JUMPS = "auto", "none"
 """The values of --pairs and --jumps for what a test chooses, and for none."""
 NO_ENCLOSURE, LABELS, FULL, UPDATES = "none", "labels", "full", "updates"
 """What --certify keeps in a model: nothing, an enclosure of the optimum by some rows, one by all rows, or also what ``forget`` and ``learn`` need."""
-BY_ALL_ROWS = (FULL, UPDATES)
+ALL_ROWS_METHODS = (FULL, UPDATES)
 NO_CALIBRATION = "none"
 """The value of --calibrate for a model without probabilities, which is also the default."""
 

@@ -36,8 +36,8 @@ BLOCK = 1 << 20
 """Bytes of lines that are parsed at a time."""
 SIGNED, UNSIGNED = np.iinfo(np.int64), np.iinfo(np.uint64)
 MISSING_WORD, LARGE_WHOLE, VECTOR = "missing", "large", "vector"
-"""Counted instead of the type: for a word that stands for a missing number, for an integer that needs 64 bits without
-a sign, and for a list of numbers."""
+"""Kinds of values that are counted in place of their Python type: a word for a missing number, an integer that only
+uint64 can hold, and a list of numbers."""
 HINT_LINE = f"every line is one JSON object: {LINE_HINT}"
 HINT_ARRAY = "; jq -c '.[]' FILE > rows.jsonl makes lines of an array"
 
@@ -58,7 +58,7 @@ class JSONLinesSource(TableSource):
         super().__init__(paths, options)
 
     def record_batches(self, columns: Sequence[str] = ()) -> Generator[pa.RecordBatch]:
-        """Yield record batches of some columns, by default of all, also the rows that cannot be encoded."""
+        """Yield record batches of the given columns (default: all), including rows that cannot be encoded."""
         self._keeps_bad_rows = True
         try:
             yield from super().record_batches(columns)
@@ -120,7 +120,7 @@ class JSONLinesSource(TableSource):
         """Return the type in which a column is parsed: float64 for integers, since later rows may have fractions,
         except for labels and ids, which must stay exact.
         """
-        if is_vector_type(kind):  # of any length, so that a wrong one is told with its line
+        if is_vector_type(kind):  # of any length, so that the error for a wrong length can name the line
             return pa.list_(pa.float64())
         return pa.float64() if pa.types.is_integer(kind) and name not in self._exact_columns else kind
 
@@ -134,12 +134,12 @@ class JSONLinesSource(TableSource):
                 map_in_order(parse, lines) if len(schema) <= NARROW else ((block, parse(block)) for block in lines)
             )
 
-    def _check_lines(self, block: bytes, schema: pa.Schema, where: str, before: int) -> pa.Table:
-        """Return the rows of a block whose lines are parsed and checked one by one; ``before``: the lines before it."""
+    def _check_lines(self, block: bytes, schema: pa.Schema, where: str, lines_before: int) -> pa.Table:
+        """Return the rows of a block whose lines are parsed and checked one by one; ``lines_before``: the number of lines above it."""
         good: list[JsonMapping] = []
-        numbers = [field.name for field in schema if not pa.types.is_string(field.type)]
-        for number, parsed in _objects(block, where, before, skip=False, reject=self._reject):
-            row = {**parsed, **{name: None for name in numbers if self._is_missing(parsed.get(name))}}
+        columns = [field.name for field in schema if not pa.types.is_string(field.type)]
+        for number, parsed in _objects(block, where, lines_before, skip=False, reject=self._reject):
+            row = {**parsed, **{name: None for name in columns if self._is_missing(parsed.get(name))}}
             try:
                 _check_row(row, schema, f"{where} line {number}")
                 good.append({name: row.get(name) for name in schema.names})
@@ -151,11 +151,11 @@ class JSONLinesSource(TableSource):
         """Return whether a value is a word that stands for a missing number or boolean."""
         return isinstance(value, str) and self._options.words.has(value.strip(), number=True)
 
-    def _without_bad_rows(self, table: pa.Table, block: bytes, where: str, before: int) -> pa.Table:
+    def _without_bad_rows(self, table: pa.Table, block: bytes, where: str, lines_before: int) -> pa.Table:
         """Return the rows of a parsed block that can be encoded, and reject the others; all rows if there is no schema
         yet.
 
-        ``before``: the lines before the block.
+        ``lines_before``: the number of lines above the block.
         """
         full_schema: Schema | None = getattr(self, "schema", None)
         if full_schema is None:
@@ -172,15 +172,15 @@ class JSONLinesSource(TableSource):
         if schema.weight is not None and not pa.types.is_string(table.schema.field(schema.weight).type):
             suspect |= ~(table.column(schema.weight).cast(pa.float64(), safe=False).to_numpy() >= 0)
         suspect_rows = np.flatnonzero(suspect)
-        numbers = [number for number, line in enumerate(block.split(b"\n"), before + 1) if line.strip()]
-        if not len(suspect_rows) or len(numbers) != table.num_rows:
+        line_numbers = [number for number, line in enumerate(block.split(b"\n"), lines_before + 1) if line.strip()]
+        if not len(suspect_rows) or len(line_numbers) != table.num_rows:
             return table
         bad = {
             int(row): fault for row in suspect_rows if (fault := self._find_fault(table, schema, int(row))) is not None
         }
         for row, cell in bad.items():
-            place = f"{where} line {numbers[row]}, column {quote(cell.column)}: {cell.text}"
-            self._reject(where, numbers[row], DataError(place, code=cell.code, hint=cell.hint))
+            place = f"{where} line {line_numbers[row]}, column {quote(cell.column)}: {cell.text}"
+            self._reject(where, line_numbers[row], DataError(place, code=cell.code, hint=cell.hint))
         kept = [row for row in range(table.num_rows) if row not in bad]
         return table.take(pa.array(kept, pa.int64()))
 
@@ -221,14 +221,14 @@ def _parse_block(block: bytes, schema: pa.Schema) -> pa.Table | None:
 
 
 def _objects(
-    block: bytes, where: str, before: int, *, skip: bool, reject: Any = None
+    block: bytes, where: str, lines_before: int, *, skip: bool, reject: Any = None
 ) -> Iterator[tuple[int, JsonMapping]]:
-    """Yield number and object of each line that is not empty; ``before``: the lines before the block.
+    """Yield number and object of each line that is not empty; ``lines_before``: the number of lines above the block.
 
     A bad line is passed to ``reject`` if that is given, left out with ``skip``, else raises DataError E-PARSE,
     E-ENCODING.
     """
-    for number, line in enumerate(block.split(b"\n"), before + 1):
+    for number, line in enumerate(block.split(b"\n"), lines_before + 1):
         if not line.strip():
             continue
         try:
@@ -246,8 +246,8 @@ def _object(line: bytes, place: str) -> JsonMapping:
     except UnicodeDecodeError as error:
         raise DataError(f"{place}: not UTF-8", code="E-ENCODING", hint=CHARSET_HINT) from error
     except (ValueError, RecursionError) as error:
-        is_array = line.lstrip().startswith(b"[") or line.strip() == b"{"
-        hint = f"{HINT_LINE}{HINT_ARRAY if is_array else ''}"
+        spans_lines = line.lstrip().startswith(b"[") or line.strip() == b"{"
+        hint = f"{HINT_LINE}{HINT_ARRAY if spans_lines else ''}"
         raise DataError(f"{place}: no JSON: {quote(str(error), 120)}", code="E-PARSE", hint=hint) from error
     if not isinstance(parsed, dict):
         hint = f"{HINT_LINE}{HINT_ARRAY if isinstance(parsed, list) else ''}"
@@ -277,7 +277,7 @@ def _type_of(kinds: Counter[type | str], key: str, where: str) -> pa.DataType:
     most = max(counts, key=lambda kind: counts[kind])
     if most is dict:
         what = "objects" if kinds[dict] else "lists that are no vectors of numbers"
-        hint = "write one value a key: jq -c '{a: .a, b: .c.d}' FILE > rows.jsonl"
+        hint = "write one value per key: jq -c '{a: .a, b: .c.d}' FILE > rows.jsonl"
         raise DataError(f"column {quote(key)} of {where} holds {what}", code="E-DTYPE", hint=hint)
     if not any(counts.values()):
         return pa.null()
@@ -298,9 +298,7 @@ def _check_row(row: JsonMapping, schema: pa.Schema, place: str) -> None:
         if isinstance(value, int) and pa.types.is_integer(field.type):
             limits = UNSIGNED if pa.types.is_unsigned_integer(field.type) else SIGNED
             if not limits.min <= value <= limits.max:
-                message = (
-                    f"{place}, column {quote(field.name)}: {value} is beyond {field.type}, as the first values are"
-                )
+                message = f"{place}, column {quote(field.name)}: {value} does not fit {field.type}, the type of the first rows"
                 raise DataError(message, code="E-RANGE", hint="write such numbers as text")
         if value is not None and (
             not (_is_vector(value) if expected == (list,) else isinstance(value, expected))
@@ -327,4 +325,4 @@ def _noun(kind: pa.DataType) -> str:
         return "true or false"
     if is_vector_type(kind):
         return "a vector of numbers"
-    return "a whole number as before" if pa.types.is_integer(kind) else "a number"
+    return "a whole number, as in the first rows" if pa.types.is_integer(kind) else "a number"
