@@ -16,9 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
-from streamsvm.aliases import Array, BytesLike, JsonObject
 from streamsvm.errors import StreamSVMError, quote
 from streamsvm.input_files import open_regular
+from streamsvm.type_aliases import Array, BytesLike, JsonObject
 
 MAX_HEADER_BYTES = 100 << 20
 """A file that states a longer header is refused before it is read."""

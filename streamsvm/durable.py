@@ -29,8 +29,8 @@ from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from streamsvm.aliases import BytesLike
 from streamsvm.errors import ExistsError, StorageError
+from streamsvm.type_aliases import BytesLike
 
 if TYPE_CHECKING:
     from numpy.typing import DTypeLike

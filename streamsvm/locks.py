@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streamsvm.aliases import JsonObject
 from streamsvm.durable import explain_errors, make_directory, restore_replaced
 from streamsvm.errors import ExistsError
+from streamsvm.type_aliases import JsonObject
 
 
 @contextmanager

@@ -38,7 +38,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from streamsvm.aliases import BytesLike
 from streamsvm.errors import (
     DataError,
     ExistsError,
@@ -49,6 +48,7 @@ from streamsvm.errors import (
     UsageError,
 )
 from streamsvm.input_files import split_url
+from streamsvm.type_aliases import BytesLike
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore

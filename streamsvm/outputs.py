@@ -20,10 +20,10 @@ from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
-from streamsvm.aliases import JsonObject
 from streamsvm.durable import explain_errors, is_npy_of_ours
 from streamsvm.errors import ExistsError, UsageError, quote
 from streamsvm.input_files import find_url, is_there, refuse_url
+from streamsvm.type_aliases import JsonObject
 
 OTHER_NAME_HINT = "choose another name"
 OVERWRITE_HINT = "choose another name, or pass --overwrite"

@@ -37,11 +37,11 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from streamsvm import objects
-from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Checked, options_of
 from streamsvm.errors import DataError, ExistsError, StorageError, StreamSVMError, UsageError
 from streamsvm.input_files import WEB, copied_folders, find_url, restore_urls, split_url
 from streamsvm.locks import describe_process, is_process_alive, process_signature
+from streamsvm.type_aliases import JsonObject
 
 INPUT, FILE, MODEL, FOLDER, STORE, EMBEDDING = "input", "file", "model", "folder", "store", "embedding"
 """Values of ``Option.copies``: a file that is read, and the kinds of outputs."""

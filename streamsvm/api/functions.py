@@ -16,7 +16,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.api.inputs import (
     Action,
     convert_value,
@@ -36,6 +35,7 @@ from streamsvm.display.html import shorten
 from streamsvm.errors import UsageError
 from streamsvm.registry import did_you_mean, load
 from streamsvm.schedule.machine import count_jobs
+from streamsvm.type_aliases import ValuesByName
 
 POSITIONAL, KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY
 UNIT_TYPES = {

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.api.wording import explain_interruption, format_call
 from streamsvm.config.options import Field, OptionValue
 from streamsvm.config.options import parse_toml as from_toml
@@ -37,6 +36,7 @@ from streamsvm.kinds_of_rows import (
     kind_of,
 )
 from streamsvm.tasks import CLASSIFICATION, REGRESSION
+from streamsvm.type_aliases import ValuesByName
 from streamsvm.types import Report, silent
 
 Action = Callable[[Any, Report], JobResult]

@@ -39,11 +39,11 @@ from typing import ClassVar, Protocol, Self
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonMapping, JsonObject
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.calibration.scores import ScoreCounts, ScoreTable, Vectors
 from streamsvm.errors import DataError, StreamSVMError
 from streamsvm.rows import Float64
+from streamsvm.type_aliases import Array, JsonMapping, JsonObject
 
 PREFIX = "calibration."
 """Prefix of the names of a calibrator's arrays among those of its model."""

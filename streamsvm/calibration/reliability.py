@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.calibration.calibrators import normalize, sigma
 from streamsvm.rows import Float64, Int32
+from streamsvm.type_aliases import JsonObject
 
 BINS = 15
 """Number of bins of the probability, from 0 to 1."""

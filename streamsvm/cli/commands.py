@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.cli.help import (
     COMMON_OPTIONS,
     CommandWithExamples,
@@ -27,13 +26,14 @@ from streamsvm.cli.help import (
 from streamsvm.cli.main import SUMMARIES
 from streamsvm.cli.show import describe_machine, describe_model, describe_result, describe_store, say, write_json
 from streamsvm.config.command_table import STEPS, JobStep, make_job
-from streamsvm.config.job_files import apply_settings_to_file, make_jobs, merge_values, read_job_file
+from streamsvm.config.job_files import apply_settings_to_file, make_jobs, make_report_step, merge_values, read_job_file
 from streamsvm.config.options import Field, OptionValue, parse
 from streamsvm.config.units import size_text
 from streamsvm.display.terminal import open_report
 from streamsvm.errors import BudgetError, DataError, UsageError
 from streamsvm.input_files import is_file
 from streamsvm.registry import load, no_collection
+from streamsvm.type_aliases import JsonObject, ValuesByName
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -240,10 +240,6 @@ def doctor(as_json: bool) -> None:
         say(line)
 
 
-RUN_PATH_FIELD = {"fit": "model", "tune": "out"}
-"""The option with the path of the model or the directory of a run, by step."""
-
-
 def execute(name: str, job: Checked, *, as_json: bool, quiet: bool, is_only_step: bool = True) -> None:
     """Run a job, show its progress and print its result. ``is_only_step``: the job is not a step of a job file."""
     with no_collection():
@@ -381,16 +377,6 @@ def run_file(
         if not as_json:
             say(f"[{name}]")
         execute(name, job, as_json=as_json, quiet=ctx.obj["quiet"], is_only_step=False)
-
-
-def make_report_step(steps: list[tuple[str, ValuesByName]], out: Path) -> ValuesByName:
-    """Return the values of a step ``report`` that draws the page of all fits and searches of a file. Raises UsageError if there are none."""
-    runs = [
-        str(values[key]) for name, values in steps if (key := RUN_PATH_FIELD.get(name)) is not None and key in values
-    ]
-    if not runs:
-        raise UsageError("there is no run to draw a page of", hint="the file has no step [fit] or [tune]")
-    return {"runs": tuple(runs), "out": str(out), "overwrite": True}
 
 
 @click.pass_context

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib, percent, seconds_text, size_text
 from streamsvm.display.terminal import align_columns, describe_fit, draw_fit_card, format_count, replace_nonfinite
 from streamsvm.errors import printable
+from streamsvm.type_aliases import JsonObject
 
 if TYPE_CHECKING:
     from streamsvm.config.options import Checked

@@ -29,10 +29,10 @@ from distributed import Client, LocalCluster, get_client, rejoin, secede
 from distributed.security import Security
 from distributed.system import MEMORY_LIMIT
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.cluster.dask_executor import PATIENCE, DaskExecutor, LocalExecutor
 from streamsvm.errors import ClusterError, DataError, MissingError, SecurityError, UsageError, quote
 from streamsvm.input_files import is_file, read_whole
+from streamsvm.type_aliases import ValuesByName
 
 MAX_SCHEDULER_FILE_BYTES = 1 << 16
 LOCAL, FILE = "local", "scheduler-file"

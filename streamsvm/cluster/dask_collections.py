@@ -28,7 +28,6 @@ from dask.delayed import delayed
 from distributed import Client
 from threadpoolctl import threadpool_limits
 
-from streamsvm.aliases import Array
 from streamsvm.cluster.connection import default_client, using
 from streamsvm.config.options import options_of
 from streamsvm.durable import remove_stale_scratch, scratch_beside
@@ -51,6 +50,7 @@ from streamsvm.registry import did_you_mean
 from streamsvm.store.sources import Source, SourceOptions
 from streamsvm.store.sources.dask_blocks import array_source, write_arrays, write_frames
 from streamsvm.store.sources.data_frames import BlocksPart, frame_source
+from streamsvm.type_aliases import Array
 from streamsvm.types import Report, silent
 
 GROUP_BYTES = 32 << 20

@@ -22,7 +22,6 @@ from distributed.scheduler import KilledWorker
 from threadpoolctl import threadpool_limits
 
 from streamsvm import __version__
-from streamsvm.aliases import JsonMapping
 from streamsvm.compute import freed_memory, threading
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Joins, OnProgress, Part, PeakAware, Result, SharedValue, Task, ignore_progress
@@ -32,6 +31,7 @@ from streamsvm.engine.state_transfer import state_bytes
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import ClusterError, MissingError, StreamSVMError
 from streamsvm.schedule.machine import PeakWatch
+from streamsvm.type_aliases import JsonMapping
 
 PATIENCE = 60.0
 """Seconds without a worker, or without a heartbeat of a worker that has tasks, after which a job ends."""

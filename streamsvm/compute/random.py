@@ -13,9 +13,9 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Int32, Int64
+from streamsvm.type_aliases import Array
 
 STEP, MIX1, MIX2 = (np.uint64(c) for c in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled, inlined
 from streamsvm.rows import Float64, Int32, Int64
+from streamsvm.type_aliases import Array
 
 PLUS, MINUS, DOT = 43, 45, 46
 EXPONENT = 0x65

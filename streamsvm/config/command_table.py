@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import Checked, Field, OptionValue, Quantity, field_values, options_of
 from streamsvm.config.options import parse_named_numbers as named_numbers
 from streamsvm.config.units import exact_size_text
 from streamsvm.errors import ConfigError, UsageError, quote
 from streamsvm.input_files import restore_urls
 from streamsvm.registry import load
+from streamsvm.type_aliases import ValuesByName
 
 
 class JobStep(NamedTuple):

@@ -10,15 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.config.command_table import STEPS, make_job
 from streamsvm.config.options import Checked, Field, OptionValue, parse
 from streamsvm.config.options import parse_toml as from_toml
 from streamsvm.errors import ConfigError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.input_files import open_regular
 from streamsvm.registry import did_you_mean
+from streamsvm.type_aliases import ValuesByName
 
 MAX_FILE_BYTES = 1 << 20
+RUN_PATH_FIELD = {"fit": "model", "tune": "out"}
+"""The option with the path of the model or the directory of a run, by step."""
 
 
 def read_job_file(path: Path) -> list[tuple[str, ValuesByName]]:
@@ -162,3 +164,13 @@ def parse_toml_value(text: str) -> OptionValue:
         return tomllib.loads(f"value = {text}")["value"]
     except (tomllib.TOMLDecodeError, RecursionError):
         return text
+
+
+def make_report_step(steps: list[tuple[str, ValuesByName]], out: Path) -> ValuesByName:
+    """Return the values of a step ``report`` that draws the page of all fits and searches of a file. Raises UsageError if there are none."""
+    runs = [
+        str(values[key]) for name, values in steps if (key := RUN_PATH_FIELD.get(name)) is not None and key in values
+    ]
+    if not runs:
+        raise UsageError("there is no run to draw a page of", hint="the file has no step [fit] or [tune]")
+    return {"runs": tuple(runs), "out": str(out), "overwrite": True}

@@ -26,7 +26,6 @@ from enum import Enum
 from functools import cache, cached_property
 from typing import Annotated, Any, TypeAlias, TypeVar, dataclass_transform
 
-from streamsvm.aliases import JsonMapping, ValuesByName
 from streamsvm.config.units import (
     duration_text,
     exact_size_text,
@@ -39,6 +38,7 @@ from streamsvm.config.units import (
 from streamsvm.errors import UsageError, quote
 from streamsvm.input_files import find_url, refuse_url
 from streamsvm.registry import did_you_mean, load
+from streamsvm.type_aliases import JsonMapping, ValuesByName
 
 GROUPS = {
     "model": "Model",

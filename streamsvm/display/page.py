@@ -9,7 +9,6 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.display.comparison_page import build_comparison
 from streamsvm.display.fit_page import draw_training, summarize_fit
 from streamsvm.display.html import Markup, PagePart, build_document, element, fold, shorten, table
@@ -18,6 +17,7 @@ from streamsvm.display.quality_page import draw_evaluation, draw_margins, draw_r
 from streamsvm.display.read_record import RunRecord
 from streamsvm.display.search_page import draw_error_tables, draw_path, list_points, summarize_search
 from streamsvm.display.settings_table import MAX_VALUE_LENGTH, format_settings
+from streamsvm.type_aliases import ValuesByName
 
 
 def build_page(runs: Sequence[RunRecord]) -> str:

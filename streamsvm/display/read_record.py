@@ -17,13 +17,13 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.units import percent
 from streamsvm.display.chart import SERIES
 from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import is_folder, open_regular, read_whole
 from streamsvm.model.measures import ERROR, RMSE, Measure, find_measure
 from streamsvm.tasks import REGRESSION
+from streamsvm.type_aliases import JsonObject, ValuesByName
 
 MAX_FILE_BYTES = 16 << 20
 MAX_LOG_LINES, MAX_LINE_BYTES = 100_000, 1 << 20

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.config.units import exact_size_text
+from streamsvm.type_aliases import ValuesByName
 
 MAX_VALUE_LENGTH = 400
 """Maximum length of the text of a setting."""

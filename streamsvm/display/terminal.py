@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TextIO
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent, seconds_text, size_text
+from streamsvm.type_aliases import JsonObject
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, RowRecord
 from streamsvm.compute.blocks import operators
 from streamsvm.rows import Float32, Float64, Int32, Int64, Rows, Targets
 from streamsvm.schedule.stream import LoadedChunk
+from streamsvm.type_aliases import Array, RowRecord
 from streamsvm.types import AnySolver, Block, Certificate, FeatureMap, FeaturePart, Problem, State
 from streamsvm.types.problem import class_factors
 

@@ -23,7 +23,6 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.array_file import open_container, pieces
 from streamsvm.class_tags import class_of, tag_of
 from streamsvm.compute import freed_memory
@@ -35,6 +34,7 @@ from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
 from streamsvm.objects import list_objects, remove_objects
+from streamsvm.type_aliases import Array, JsonObject, ValuesByName
 from streamsvm.types import Report, Status
 from streamsvm.working_copies import publish, remove_published
 

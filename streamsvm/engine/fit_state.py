@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
-from streamsvm.aliases import Array, ValuesByName
+from streamsvm.type_aliases import Array, ValuesByName
 from streamsvm.types import AnySolver, Certificate, Layout, Problem, State, Status, Stop
 
 if TYPE_CHECKING:

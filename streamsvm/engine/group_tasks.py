@@ -16,7 +16,6 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from streamsvm.aliases import Array, Handle
 from streamsvm.compute.random import visit_seed
 from streamsvm.engine.block_visitor import ActiveProblem, BlockVisitor
 from streamsvm.engine.partition import Group, spans_in_group
@@ -27,6 +26,7 @@ from streamsvm.schedule.machine import anonymous_bytes
 from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_order
 from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.views import Resident, Section
+from streamsvm.type_aliases import Array, Handle
 from streamsvm.types import AnySolver, FeatureMap, Problem, RowState, State, Store, Visit
 
 

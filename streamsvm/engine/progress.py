@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from streamsvm.aliases import JsonObject
 from streamsvm.engine.fit_state import ProblemRun, Training
 from streamsvm.schedule.machine import anonymous_bytes
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Report
 
 REPORT_SECONDS = 0.2

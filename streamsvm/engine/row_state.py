@@ -22,7 +22,6 @@ from crc32c import crc32c
 from numpy.typing import NDArray
 
 from streamsvm import durable
-from streamsvm.aliases import Array, ValuesByName
 from streamsvm.engine.partition import Group, spans_in_group
 from streamsvm.engine.shared_files import (
     NOT_SHARED_HINT,
@@ -33,6 +32,7 @@ from streamsvm.engine.shared_files import (
     write_shared,
 )
 from streamsvm.errors import DataError
+from streamsvm.type_aliases import Array, ValuesByName
 from streamsvm.types import Layout, RowState
 
 SLOTS = 3

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 from streamsvm import durable, objects
-from streamsvm.aliases import BytesLike
 from streamsvm.errors import DataError, MissingError
+from streamsvm.type_aliases import BytesLike
 from streamsvm.working_copies import download_file
 
 Place: TypeAlias = Path | str

@@ -15,12 +15,12 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import field_values
 from streamsvm.engine import checkpoint
 from streamsvm.engine.fit_state import ProblemRun
 from streamsvm.engine.row_state import IN_STATES
 from streamsvm.engine.shared_files import Place, read_shared_file, remove_shared, write_shared_file
+from streamsvm.type_aliases import ValuesByName
 from streamsvm.types import State
 
 MAX_SMALL_SIZE = 64

@@ -13,12 +13,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, StorageError
 from streamsvm.rows import copy_rows
 from streamsvm.store import create, open_store, read_chunk
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.write.writer import StoreWriter
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Chunk
 
 KEY = "part"

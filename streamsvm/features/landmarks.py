@@ -38,11 +38,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.kernel_matrix import Points, diagonal, kernel_block, points_of, symmetric_gram
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.rows import Dense, Float32, Float64, Int64, Rows, row_count, row_slice
+from streamsvm.type_aliases import Array
 from streamsvm.types import Kernel, Layout
 
 HASHED_ROWS = 1 << 20

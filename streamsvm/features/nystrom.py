@@ -17,7 +17,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array, RowRecord
 from streamsvm.compute.blocks.operators import TILE, Factored, LazyRows
 from streamsvm.compute.kernel_values.arithmetic import (
     DIFFERENCES,
@@ -35,6 +34,7 @@ from streamsvm.errors import DataError
 from streamsvm.features.expansion import Expansion, make_expansion
 from streamsvm.features.scaling import Raw, Standardized
 from streamsvm.rows import Dense, Float32, Reach, Rows, row_count, row_slice
+from streamsvm.type_aliases import Array, RowRecord
 from streamsvm.types import FeaturePart, KernelSolution, LinearSolution
 
 PART_BYTES = 16 << 20

@@ -23,9 +23,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.column_scaling import scale_dense, scale_sparse
 from streamsvm.rows import Dense, Float32, Float64, Reach, Rows, row_count
+from streamsvm.type_aliases import Array
 from streamsvm.types import FeatureMap, FeaturePart, LinearSolution, Statistics, Store
 
 FAR = 4.0

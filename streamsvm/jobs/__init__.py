@@ -28,9 +28,9 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.options import field_values
 from streamsvm.errors import StreamSVMError
+from streamsvm.type_aliases import JsonObject
 
 if TYPE_CHECKING:
     from streamsvm.display.html import Markup

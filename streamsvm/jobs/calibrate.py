@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.calibration import CALIBRATIONS
 from streamsvm.calibration.calibrators import Calibration, Calibrator, calibrate_by_loss, calibrate_by_softmax
 from streamsvm.engine.checkpoint import NoCheckpoint
@@ -36,6 +35,7 @@ from streamsvm.model.measures import best_threshold, parse_measure
 from streamsvm.rows import Float64, Int32
 from streamsvm.solvers.softmax import Softmax
 from streamsvm.store.format.labels import sort_key
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import AnySolver, Layout, LinearSolution, Problem, State, Status, Stop, Store, Term
 
 if TYPE_CHECKING:

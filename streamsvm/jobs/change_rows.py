@@ -25,7 +25,6 @@ import numpy as np
 
 from streamsvm import durable
 from streamsvm import model as models
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.passes.enclosure import UNIT
 from streamsvm.config.options import build_from_settings
 from streamsvm.engine.progress import Stopwatch
@@ -44,6 +43,7 @@ from streamsvm.proofs.row_changes import ChangeableProblem, RowChange
 from streamsvm.rows import Float64, row_count, row_slice
 from streamsvm.schedule.machine import limit_blas_threads
 from streamsvm.store.sources.byte_stream import standard_input
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Loss, Report, Term, silent
 
 ROWS_AT_A_TIME = 4096

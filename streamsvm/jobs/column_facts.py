@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns, name_by_number
 from streamsvm.model import Model
 from streamsvm.model.model import CURVES, Effect, PairEffect
 from streamsvm.rows import Float64, Int64
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Store
 
 MAX_COLUMNS, MAX_VALUES, MAX_PROBLEMS = 30, 16, 10

@@ -11,9 +11,9 @@ from dataclasses import KW_ONLY, dataclass, field
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import Bounds, Checked, Option, Quantity, option_group
 from streamsvm.errors import UsageError
+from streamsvm.type_aliases import ValuesByName
 
 AT_LEAST_ONE = Bounds(least=1)
 THREADS = Bounds(least=1, most=1024)

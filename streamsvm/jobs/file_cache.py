@@ -28,7 +28,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from streamsvm import __version__
-from streamsvm.aliases import JsonObject
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import OptionValue, field_values, options_of
 from streamsvm.engine.executor import Executor
@@ -54,6 +53,7 @@ from streamsvm.store.sources.rejects import SKIPPED
 from streamsvm.store.sources.remote_files import file_facts
 from streamsvm.store.sources.source import UNLABELED
 from streamsvm.tasks import REGRESSION
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Report, silent
 from streamsvm.working_copies import find_working_folder
 

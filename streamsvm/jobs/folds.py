@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.errors import UsageError
 from streamsvm.jobs.common_options import LossWeight
 from streamsvm.rows import Int32
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store.views import MemoryStore
+from streamsvm.type_aliases import Array
 from streamsvm.types import Layout, Problem, Store, Term
 from streamsvm.types.problem import class_factors
 

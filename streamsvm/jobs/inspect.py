@@ -13,7 +13,6 @@ import numpy as np
 
 from streamsvm import __version__
 from streamsvm import model as models
-from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import find_url, is_folder, is_there
@@ -27,6 +26,7 @@ from streamsvm.store.disk_reads import count_retries
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.format import manifest
 from streamsvm.store.sources.offsets import offsets_of_store
+from streamsvm.type_aliases import JsonMapping, JsonObject
 from streamsvm.types import Report, Store, StoredFiles, silent
 
 PROBE_SECONDS = 0.5

@@ -28,7 +28,6 @@ from typing import Any
 import numpy as np
 
 from streamsvm import __version__, durable
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError
 from streamsvm.input_files import read_whole
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns
@@ -50,6 +49,7 @@ from streamsvm.outputs import RUN
 from streamsvm.rows import Float64, Int32, Int64, Rows, row_count, row_where
 from streamsvm.schedule.stream import Stream
 from streamsvm.store import open_store
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Report, Store, StoredFiles, Visit
 
 BINS, CLASSES, DRIFTING = 60, 10, 6

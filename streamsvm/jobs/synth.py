@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.options import build_from_settings
 from streamsvm.engine.progress import Stopwatch
 from streamsvm.errors import UsageError
@@ -29,6 +28,7 @@ from streamsvm.store.generators.raw_table import FileGenerator, csv_lines
 from streamsvm.store.generators.simple import Generator
 from streamsvm.store.write.resume import lock_all, require_space, store_outputs
 from streamsvm.store.write.writer import StoreWriter
+from streamsvm.type_aliases import JsonObject, ValuesByName
 from streamsvm.types import Batch, Report, silent
 
 

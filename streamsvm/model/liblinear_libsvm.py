@@ -32,7 +32,6 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import scipy.sparse
 
-from streamsvm.aliases import Array
 from streamsvm.compute.kernel_values.kernel_matrix import dense_rows
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.features.expansion import Expansion
@@ -40,6 +39,7 @@ from streamsvm.input_files import read_whole
 from streamsvm.kernels import KERNELS
 from streamsvm.model import Model
 from streamsvm.rows import CSR, Float64, Int32, Int64, row_slice
+from streamsvm.type_aliases import Array
 
 MAX_FILE_BYTES = 1 << 34
 """Size in bytes of the largest file that is read."""

@@ -27,7 +27,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.calibration.reliability import MIN_PROBABILITY
 from streamsvm.calibration.scores import ScoreCounts, count_scores
 from streamsvm.config.units import percent
@@ -35,6 +34,7 @@ from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.model.model import predict_codes
 from streamsvm.registry import did_you_mean
 from streamsvm.rows import Float64, Int32
+from streamsvm.type_aliases import Array
 
 SORT_BYTES_PER_ROW = 64
 """Bytes per row while the decision values of one model are sorted and summed: order, values, sums of both classes."""

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import __version__, durable
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.array_file import open_container, pieces
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.input_files import find_url, is_file, open_regular
@@ -30,6 +29,7 @@ from streamsvm.losses import LOSSES
 from streamsvm.objects import upload_file
 from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Certificate
 from streamsvm.types.data import check_recorded
 from streamsvm.working_copies import download_file

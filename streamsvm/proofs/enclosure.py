@@ -55,9 +55,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.passes.enclosure import UNIT, secants_pass, slope_values
 from streamsvm.rows import Float32, Float64
+from streamsvm.type_aliases import Array
 from streamsvm.types import Loss
 
 SAMPLE_FACTORS = (1.1, 1.4, 2.0, 4.0, 8.0, 16.0)

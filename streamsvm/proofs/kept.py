@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.passes.enclosure import UNIT
 from streamsvm.errors import DataError
 from streamsvm.proofs.enclosure import INTERVAL_ROUNDING, TILE, Enclosure, lengths_of
 from streamsvm.proofs.row_changes import ChangeableProblem, decode_changeable
 from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count, row_slice, to_matrix
+from streamsvm.type_aliases import Array, JsonObject
 
 TILE_BYTES = 1 << 20
 """Bytes, at most, of the rows of a tile to which enclosures are applied. Larger arrays are mapped anew for every tile, which takes longer than the products."""

@@ -52,7 +52,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute.passes.enclosure import UNIT
 from streamsvm.errors import DataError
 from streamsvm.proofs.enclosure import (
@@ -79,6 +78,7 @@ from streamsvm.proofs.enclosure import (
 )
 from streamsvm.proofs.enclosure import hessian as add_identity
 from streamsvm.rows import Float64
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Loss
 
 

@@ -35,10 +35,10 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
-from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.api.functions import convert_options, equal_values, explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
-from streamsvm.api.run_job import open_job_report, report_passes
+from streamsvm.api.run_job import open_job_report
+from streamsvm.api.trackers import report_passes
 from streamsvm.api.wording import explain_interruption, python_words, to_python
 from streamsvm.config.command_table import make_job
 from streamsvm.config.options import Checked
@@ -59,6 +59,7 @@ from streamsvm.schedule.machine import count_jobs
 from streamsvm.sklearn.rows import PARAMETER_NAMES, StreamRows, as_value_errors, balance_classes, check_rows
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import label_text, label_type, record_label_type, sort_key
+from streamsvm.type_aliases import Array, JsonObject, ValuesByName
 from streamsvm.types import Report, Store
 
 OPTION = "option"

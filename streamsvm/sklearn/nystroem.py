@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.operators import Factored
 from streamsvm.errors import UsageError
 from streamsvm.features.nystrom import Nystrom
@@ -32,6 +31,7 @@ from streamsvm.sklearn.rows import as_value_errors, center_rows, check_rows, is_
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.views import MemoryStore
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import silent
 
 

@@ -9,7 +9,6 @@ import numpy as np
 from sklearn.base import OutlierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import Array, ValuesByName
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.options import FitJob
@@ -25,6 +24,7 @@ from streamsvm.sklearn.rows import (
     count_rows,
     make_store,
 )
+from streamsvm.type_aliases import Array, ValuesByName
 
 OUTCOMES = ("-1", "1")
 """Class names of a model for outliers and inliers."""

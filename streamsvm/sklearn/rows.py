@@ -26,7 +26,6 @@ import scipy.sparse
 from numpy.typing import NDArray
 from sklearn.utils.validation import validate_data
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.api.wording import python_words
 from streamsvm.bfloat16 import BFloat16Array
 from streamsvm.compute.blocks.selection import take_rows
@@ -53,6 +52,7 @@ from streamsvm.store.format.labels import convert_labels, label_text
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, sample_rows
 from streamsvm.store.views import MemoryStore, SelectedRows, SlicedStore
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Store
 
 Hashes: TypeAlias = NDArray[np.uint64]

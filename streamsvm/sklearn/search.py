@@ -12,7 +12,6 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils.validation import _num_samples
 
-from streamsvm.aliases import Array, ValuesByName
 from streamsvm.api.functions import explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
 from streamsvm.api.run_job import open_job_report
@@ -27,6 +26,7 @@ from streamsvm.sklearn.base import build_job, class_weights, encode_classes, est
 from streamsvm.sklearn.rows import StreamRows, as_value_errors, check_own_labels, check_weights, make_store
 from streamsvm.sklearn.svc import StreamClassifier
 from streamsvm.store import open_store
+from streamsvm.type_aliases import Array, ValuesByName
 from streamsvm.types import Store
 
 

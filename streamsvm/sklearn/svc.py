@@ -11,7 +11,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import Array, ValuesByName
 from streamsvm.api.wording import python_words
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import UsageError
@@ -54,6 +53,7 @@ from streamsvm.sklearn.rows import (
     load_labels,
     make_store,
 )
+from streamsvm.type_aliases import Array, ValuesByName
 
 CALIBRATION_TOOL = "CalibratedClassifierCV"
 """The class of scikit-learn that calibrates any classifier with decision values."""

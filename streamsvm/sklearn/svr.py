@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from streamsvm.aliases import Array, ValuesByName
 from streamsvm.api.functions import explain_synonyms
 from streamsvm.jobs.fit.driver import fit_in_memory
 from streamsvm.jobs.fit.options import FitJob
@@ -36,6 +35,7 @@ from streamsvm.sklearn.rows import (
     make_store,
 )
 from streamsvm.tasks import REGRESSION
+from streamsvm.type_aliases import Array, ValuesByName
 
 
 @estimator

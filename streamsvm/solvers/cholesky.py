@@ -30,10 +30,10 @@ from functools import partial
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.passes.cholesky import backward, forward, remove_row
 from streamsvm.compute.threading import in_strips
 from streamsvm.rows import Float64
+from streamsvm.type_aliases import Array
 
 BLOCK = 64
 """Number of rows of a block: small enough for a direct solution, and large enough for efficient products."""

@@ -38,7 +38,6 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import MAX_COMPONENTS_FOR_FLOAT64
@@ -52,6 +51,7 @@ from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum, row_curvatures
 from streamsvm.solvers.newton.trust_region import first_mu
 from streamsvm.solvers.regularizers import ElasticNet, elastic_net_value, soft_threshold
+from streamsvm.type_aliases import Array
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 from streamsvm.types.state import FirstPassTotal, Total, clear_totals
 

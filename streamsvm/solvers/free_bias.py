@@ -66,13 +66,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.matrix_products import sum_products
 from streamsvm.compute.passes.certificate import RowLoss
 from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import Logistic
 from streamsvm.rows import Float64
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import AnySolver, Block, Loss, Problem, Regularizer
 from streamsvm.types.problem import Bounds, best_scale, dual_at
 from streamsvm.types.state import Total

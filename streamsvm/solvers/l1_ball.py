@@ -30,7 +30,6 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.passes.frank_wolfe import Tangent
 from streamsvm.compute.random import smallest_keys
@@ -39,6 +38,7 @@ from streamsvm.solvers.column_pool import ColumnPoolSolver, components_of, gram_
 from streamsvm.solvers.evaluation import PointEvaluation, PointSums, add_to_sum
 from streamsvm.solvers.kernel.frank_wolfe import Iterations, StepsFromSamples
 from streamsvm.solvers.regularizers import L1Ball
+from streamsvm.type_aliases import Array
 from streamsvm.types import Block, Certificate, Cost, Layout, LinearSolution, LossRequirement, Problem
 from streamsvm.types.state import DriverOnly, Total, clear_totals, find_driver_fields
 

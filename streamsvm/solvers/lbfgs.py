@@ -63,7 +63,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
@@ -77,6 +76,7 @@ from streamsvm.rows import Float64
 from streamsvm.solvers.evaluation import NO_SUMS, DualPoint, Sums, add_row_sums, add_to_sum, slopes_at
 from streamsvm.solvers.free_bias import ClassWeights
 from streamsvm.solvers.softmax import are_ones, dual_values, evaluate_tiles, rows_per_tile, sharpness_of
+from streamsvm.type_aliases import Array, RowRecord
 from streamsvm.types import (
     Block,
     Certificate,

@@ -34,7 +34,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.operators import Factored, square_projections
 from streamsvm.compute.passes.certificate import RowLoss
@@ -42,6 +41,7 @@ from streamsvm.compute.passes.newton import slopes_pass
 from streamsvm.losses import round_corners
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Rows, Targets
 from streamsvm.solvers.cholesky import solve_lower, solve_lower_transposed
+from streamsvm.type_aliases import Array
 from streamsvm.types import Problem
 from streamsvm.types.problem import has_box
 

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.operators import sign_rows
 from streamsvm.losses import Hinge
 from streamsvm.rows import Float64
 from streamsvm.solvers.one_class import HINGE_AT_ZERO, OFFSET, FreeOffset, NuRegularizer, OffsetObjective, RowSums
 from streamsvm.solvers.problem_kinds import OneClass
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import (
     AnySolver,
     Block,

@@ -12,7 +12,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.passes.dcd import multinomial_loss_sum
@@ -20,6 +19,7 @@ from streamsvm.errors import UsageError
 from streamsvm.losses import threshold
 from streamsvm.rows import Float32, Float64, Targets
 from streamsvm.solvers.evaluation import Evaluation, MultinomialEvaluation, PointSums, margins_to_next
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import AnySolver, Block, Kind, Loss, Problem
 from streamsvm.types.problem import BINARY
 

@@ -38,9 +38,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float64
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import AnySolver, Loss, Regularizer
 from streamsvm.types.problem import Bounds, has_box
 

@@ -32,13 +32,13 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.matrix_products import WORKSPACE, multiply, sum_products
 from streamsvm.rows import CSR, Dense, Float32, Float64, Targets, row_slice
 from streamsvm.solvers.evaluation import PointSums, add_row_sums
 from streamsvm.solvers.free_bias import ClassWeights
+from streamsvm.type_aliases import Array
 from streamsvm.types import AnySolver, Block, Kind, Problem
 from streamsvm.types.problem import Bounds
 from streamsvm.types.state import Total

@@ -21,10 +21,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from streamsvm.aliases import Handle
 from streamsvm.errors import ExistsError, SecurityError, UsageError
 from streamsvm.input_files import find_url
 from streamsvm.registry import Registry
+from streamsvm.type_aliases import Handle
 from streamsvm.working_copies import find_working_folder
 
 if TYPE_CHECKING:

@@ -27,7 +27,6 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm import durable
-from streamsvm.aliases import Array, BytesLike, Handle, JsonObject
 from streamsvm.errors import DataError, StorageError, StreamSVMError, UsageError
 from streamsvm.store.disk_reads import Place, UnitArray, read_bytes
 from streamsvm.store.format import manifest as manifests
@@ -45,6 +44,7 @@ from streamsvm.store.hdf5_checks import (
 )
 from streamsvm.store.reader import DiskStore, Part
 from streamsvm.store.write.chunking import UnitCutter
+from streamsvm.type_aliases import Array, BytesLike, Handle, JsonObject
 
 HINT = "restore the file, or ingest again"
 ALIGN_FROM = 1 << 14

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import size_text
 from streamsvm.errors import BudgetError, DataError
 from streamsvm.input_files import read_whole
@@ -22,6 +21,7 @@ from streamsvm.store.disk_reads import UnitArray, advise, pad_stop, read_range
 from streamsvm.store.format import compression, statistics
 from streamsvm.store.format.arrays import ENTRIES, INDPTR, MATRIX, Buffer, encoding_of, page_aligned
 from streamsvm.store.format.manifest import ChunkEntry, Manifest
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Chunk, Layout, Statistics
 
 DECODED = "decoded"

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
-from streamsvm.aliases import Handle
 from streamsvm.objects import remove_objects, write_object
 from streamsvm.store.disk_reads import CRC_BYTES
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import ArraySpec
 from streamsvm.store.zarr import ZarrBackend
+from streamsvm.type_aliases import Handle
 from streamsvm.working_copies import UPLOADS, WorkingFolder, find_working_folder
 
 

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, Handle, JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Rows, copy_rows, row_count, row_where
 from streamsvm.store.format.arrays import manifest_entry, split_chunk
@@ -24,6 +23,7 @@ from streamsvm.store.format.statistics import Moments
 from streamsvm.store.sources.array_rows import rows_of
 from streamsvm.store.sources.offsets import cut_first_rows, find_offsets, offsets_from, sample_rows
 from streamsvm.store.write.chunking import Chunker, join_chunks, new_chunker
+from streamsvm.type_aliases import Array, Handle, JsonMapping, JsonObject
 from streamsvm.types import Chunk, Layout, Statistics, Store
 
 REMOTE_READERS = 3

@@ -20,7 +20,6 @@ from typing import Any
 from crc32c import crc32c
 
 from streamsvm import durable
-from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.store.disk_reads import CRC_BYTES, Place, UnitArray
 from streamsvm.store.format import compression
@@ -29,6 +28,7 @@ from streamsvm.store.format.arrays import FILL, INDPTR, MATRIX, ArraySpec, count
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.reader import DiskStore, Part
 from streamsvm.store.write.chunking import UnitCutter
+from streamsvm.type_aliases import Array, Handle, JsonObject
 
 ZARR_JSON = "zarr.json"
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.errors import DefectError, UsageError
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types.problem import Problem
 
 MAX_NEGATIVE_GAP = 1e-6

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 import msgspec
 import numpy as np
 
-from streamsvm.aliases import Array, Handle, JsonMapping
 from streamsvm.rows import Float32, Float64, Rows
 from streamsvm.tasks import CLASSIFICATION, REGRESSION
+from streamsvm.type_aliases import Array, Handle, JsonMapping
 
 if TYPE_CHECKING:
     from streamsvm.errors import DataError

@@ -11,9 +11,9 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject, RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.rows import Float32, Float64, Int32, Int64, Labeled, Reach, Targets
+from streamsvm.type_aliases import Array, JsonObject, RowRecord
 
 BINARY = 2
 """The number of classes that one decision function separates."""

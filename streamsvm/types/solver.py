@@ -12,8 +12,8 @@ from typing import Any, Generic, NamedTuple, Protocol, Self, TypeAlias, TypeVar
 
 import numpy as np
 
-from streamsvm.aliases import Handle, JsonObject, RowRecord
 from streamsvm.rows import Float64, Int64, Rows
+from streamsvm.type_aliases import Handle, JsonObject, RowRecord
 from streamsvm.types.certificate import Certificate
 from streamsvm.types.data import Layout
 from streamsvm.types.problem import Block, Loss, Problem, has_box

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Float32, Int32
+from streamsvm.type_aliases import Array
 
 LEVELS = 127
 """The largest number in an int8 column; the smallest is its negative."""

@@ -25,11 +25,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.column_pairs import PairBasis
 from streamsvm.compute.compiled import compiled
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.type_aliases import Array
 
 LEVELS = 1 << 16
 """Number of cells of a histogram: the values of the upper 16 bits of a float32."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.curves import level_of
 from streamsvm.compute.compiled import compiled
 from streamsvm.rows import Dense, Float32, Int32, Int64, Rows
+from streamsvm.type_aliases import Array
 
 SLOTS, TABLE = 2048, 8192
 """Number of counters of a column, and number of places of its hash table, a power of 2."""

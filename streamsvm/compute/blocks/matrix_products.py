@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks import operators
 from streamsvm.rows import Dense, Float64
+from streamsvm.type_aliases import Array
 
 ROWS_PER_PRODUCT = 2048
 """Number of rows that are converted to float64 at the same time."""

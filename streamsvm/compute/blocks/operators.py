@@ -29,7 +29,6 @@ from weakref import ReferenceType, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute import freed_memory, threading
 from streamsvm.compute.blocks.curves import Curved
@@ -53,6 +52,7 @@ from streamsvm.rows import (
     row_stack,
     row_where,
 )
+from streamsvm.type_aliases import Array
 
 if TYPE_CHECKING:
     from streamsvm.compute.kernel_values.kernel_matrix import Points

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import CSR, Dense, Rows
+from streamsvm.type_aliases import Array
 
 
 def take_rows(X: Rows, chosen: Array) -> Rows:

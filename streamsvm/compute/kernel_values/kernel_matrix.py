@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import streamsvm.compute.kernel_values.elementary  # noqa: F401  gives passes the functions of kernels.py
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import row_squares
 from streamsvm.compute.compiled import compiled
@@ -22,6 +21,7 @@ from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, exact_arithm
 from streamsvm.compute.kernel_values.whole_numbers import WholePoints, exact_half_squares
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.type_aliases import Array
 
 CONVERTED_ROWS = 512
 """Number of rows that are converted to float64 at a time."""

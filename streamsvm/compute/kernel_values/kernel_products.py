@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, SINGLE, WHOLE_NUMBERS, dtype_of
 from streamsvm.compute.kernel_values.kernel_matrix import diagonal, exact_kernel_block, kernel_block, points_of
@@ -18,6 +17,7 @@ from streamsvm.compute.kernel_values.whole_numbers import WholePoints, pack_poin
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.compute.threading import in_strips, share_out, threads
 from streamsvm.rows import Dense, Float64, Int64, Rows, row_count, row_slice, to_matrix
+from streamsvm.type_aliases import Array
 
 TILE_ROWS = 512
 TILE_POINTS = 512

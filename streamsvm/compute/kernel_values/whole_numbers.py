@@ -22,10 +22,10 @@ from llvmlite import binding, ir  # type: ignore[import-untyped]
 from numba import config, types
 from numba.extending import intrinsic
 
-from streamsvm.aliases import Array
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.numba_bridge import FAST
 from streamsvm.rows import Float32, Int32
+from streamsvm.type_aliases import Array
 
 MOST = 255
 """The largest entry."""

@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.sums import dual_sum
 from streamsvm.compute.compiled import compiled
 from streamsvm.compute.kernel_values.kernel_matrix import dense_distances, dense_half_squares, finish
@@ -34,6 +33,7 @@ from streamsvm.compute.passes.kernel_rows import Coordinates
 from streamsvm.compute.passes.smo import FINITE
 from streamsvm.compute.targets import argument
 from streamsvm.rows import Float32, Float64, Int64
+from streamsvm.type_aliases import Array
 
 STRIPE = 64
 """Number of coordinates of which the largest is found without branches."""

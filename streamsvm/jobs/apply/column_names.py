@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import JsonMapping
 from streamsvm.compute.blocks.column_pairs import NO_LEVEL
 from streamsvm.features.curves import Hats
 from streamsvm.model import Model
 from streamsvm.model.model import PairVariable
 from streamsvm.rows import Int64
+from streamsvm.type_aliases import JsonMapping
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.schema import Schema

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 from streamsvm import model as models
-from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.units import percent
 from streamsvm.engine.executor import Executor, Joins, Task, executor_for, ignore_progress, local_executor
@@ -74,6 +73,7 @@ from streamsvm.rows import Float64
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads, limit_blas_threads
 from streamsvm.store.sources.byte_stream import standard_input
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Report, silent
 
 HIDDEN_MEASURES = ("AUC_error", "hinge", "squared_hinge")

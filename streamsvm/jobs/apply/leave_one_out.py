@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.engine.evaluation import ProblemBlock, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
@@ -30,6 +29,7 @@ from streamsvm.proofs.row_changes import ONE_ROW, StepLevels
 from streamsvm.rows import Float64
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
+from streamsvm.type_aliases import Array
 from streamsvm.types import Problem, Store, Term
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.calibration.reliability import ProbabilityCounts, read_as_log_odds
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.jobs.apply.row_samples import RowSamples
@@ -23,6 +22,7 @@ from streamsvm.jobs.apply.rows import RowBatch, RowBatches
 from streamsvm.model import Model
 from streamsvm.model.model import DIFFERS, PROVED, count_possible_errors, find_right
 from streamsvm.rows import Float64, Int32, Int64, Rows
+from streamsvm.type_aliases import Array, JsonObject
 
 CURVE_POINTS = 200
 """Number of points of a recorded curve."""

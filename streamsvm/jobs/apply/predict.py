@@ -19,7 +19,6 @@ from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
 from streamsvm import model as models
-from streamsvm.aliases import Array, DType
 from streamsvm.compute import threading
 from streamsvm.durable import remove_stale_scratch, scratch_beside
 from streamsvm.engine.executor import Executor, Task, executor_for
@@ -66,6 +65,7 @@ from streamsvm.store.format.predictions import (
     read_parquet_tables,
 )
 from streamsvm.store.sources.byte_stream import standard_input
+from streamsvm.type_aliases import Array, DType
 from streamsvm.types import Report, silent
 
 LABEL_COLUMN = "predicted_label"

@@ -13,11 +13,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.compute.random import STEP, mix_bits
 from streamsvm.model import Model
 from streamsvm.model.model import count_votes
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, row_where
+from streamsvm.type_aliases import Array
 
 SAMPLE_ROWS = 5_000
 """The number of rows in the sample."""

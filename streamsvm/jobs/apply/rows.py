@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from streamsvm import model as models
-from streamsvm.aliases import Array, JsonMapping
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import RESULTS_AHEAD_PER_THREAD, Task, local_executor
 from streamsvm.engine.partition import Group, contiguous_groups
@@ -46,6 +45,7 @@ from streamsvm.store.sources.files import expand, files_read, with_rows
 from streamsvm.store.sources.offsets import Offsets, offsets_from
 from streamsvm.store.sources.options import NewRowOptions
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.type_aliases import Array, JsonMapping
 from streamsvm.types import Layout, Term, Visit
 
 if TYPE_CHECKING:

@@ -31,7 +31,6 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.kernel_matrix import Points
@@ -73,6 +72,7 @@ from streamsvm.store.format.arrays import Encoding
 from streamsvm.store.sources.offsets import offsets_of_store
 from streamsvm.store.write.resume import SPACE_FACTOR, store_outputs
 from streamsvm.store.write.writer import LARGEST_JOURNAL, StoreWriter
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Chunk, Report, Store, Term, silent
 from streamsvm.types.data import BYTES_OF_TYPE
 from streamsvm.working_copies import find_working_folder, publish_journal

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from streamsvm.aliases import Array, JsonObject, RowRecord
 from streamsvm.config.options import build_from_settings
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import RESULTS_AHEAD_PER_THREAD
@@ -30,6 +29,7 @@ from streamsvm.kernels import KERNELS
 from streamsvm.rows import Dense
 from streamsvm.schedule import budget
 from streamsvm.store.sources.offsets import offsets_of_store
+from streamsvm.type_aliases import Array, JsonObject, RowRecord
 from streamsvm.types import Kernel, Layout, Store, Term
 from streamsvm.types.data import BYTES_OF_TYPE
 

@@ -31,7 +31,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from streamsvm.aliases import Array
 from streamsvm.calibration.calibrators import Calibrator, Isotonic, PlattSigmoid, Temperature
 from streamsvm.compute.blocks.column_pairs import NO_LEVEL
 from streamsvm.errors import UsageError
@@ -56,6 +55,7 @@ from streamsvm.rows import CSR, Float64, Int64
 from streamsvm.store.sources.cell_parsing import YEAR_2000, YEAR_SECONDS
 from streamsvm.store.sources.preprocessing import filling_from
 from streamsvm.store.sources.schema import AMOUNT, BOOLEAN, CATEGORY, HASHED, SINGLE, TEXT, YEARS, Column
+from streamsvm.type_aliases import Array
 
 OPSET, FORMAT = 17, 8
 """Versions of the operators and of the file format. Our files begin with the latter, followed by the name of the

@@ -20,7 +20,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.column_pairs import add_to_tables, find_cells, table_starts
 from streamsvm.compute.blocks.curves import lower_bounds
 from streamsvm.compute.blocks.selection import take_rows
@@ -47,6 +46,7 @@ from streamsvm.losses import Logistic, round_corners
 from streamsvm.registry import did_you_mean
 from streamsvm.rows import Float32, Float64, Int32, Int64, Targets, row_slice
 from streamsvm.schedule.stream import LoadedChunk, Stream, epoch_visits
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Layout, Problem, Store, Term
 
 MAX_AUTO_PAIRS, PAIRS_PER_VARIABLE = 50, 3

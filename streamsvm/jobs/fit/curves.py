@@ -12,7 +12,6 @@ from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.compute.blocks.column_pairs import count_marks_together
 from streamsvm.compute.blocks.frequent_values import SLOTS
 from streamsvm.config.units import mib
@@ -43,6 +42,7 @@ from streamsvm.jobs.fit.options import AUTO_JUMPS, FitJob
 from streamsvm.rows import Float64, Int64
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.solvers.newton.preconditioner import max_explicit_components
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import AnySolver, Cost, Layout, Problem, Report, Store, Term
 
 

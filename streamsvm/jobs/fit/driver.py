@@ -37,7 +37,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.compile_clock import CLOCK
 from streamsvm.config.command_table import format_command
@@ -143,6 +142,7 @@ from streamsvm.schedule.machine import PeakWatch, limit_blas_threads
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.small_problems import SmallProblem
 from streamsvm.store.views import MemoryStore
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Certificate, Kind, Layout, LinearSolution, Problem, Report, Status, Stop, Store, silent
 from streamsvm.working_copies import find_working_folder, run_with_copies
 

@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.engine.block_visitor import targets_and_weights
 from streamsvm.engine.evaluation import ProblemBlock, RowsInGroups, Summation, sum_groups
@@ -51,6 +50,7 @@ from streamsvm.proofs.kept import Enclosures, exact_features, limit_bytes
 from streamsvm.proofs.row_changes import MANY_ROWS, ChangeableProblem, StepLevels
 from streamsvm.rows import Float64, Rows, Targets, row_slice
 from streamsvm.schedule.stream import Stream
+from streamsvm.type_aliases import Array
 from streamsvm.types import AnySolver, Block, FeatureMap, Problem, Store, Term, Visit
 
 SAMPLE_CHUNKS, SAMPLE_ROWS = 4, 10_000

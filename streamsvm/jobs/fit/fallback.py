@@ -28,13 +28,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import accumulate
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
 from streamsvm.engine.fit_state import Training
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import ROUNDING_RESERVE, Plan, plan_with, warm_start_from_training, with_map
 from streamsvm.solvers.interior_point_multinomial import WORK, step_work
 from streamsvm.solvers.stalling import has_stalled
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Certificate, Status, Store
 
 STALL_PASSES = 20

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.config.units import percent
 from streamsvm.errors import quote
 from streamsvm.jobs.apply.column_names import SourceColumns, group_columns
@@ -24,6 +23,7 @@ from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
 from streamsvm.store import read_chunk
 from streamsvm.store.sources.offsets import list_first
 from streamsvm.store.sources.schema import HASHED, TEXT, shell_word
+from streamsvm.type_aliases import Array
 from streamsvm.types import Store
 
 SAMPLED_CHUNKS, SAMPLED_ROWS, SAMPLED_ENTRIES = 8, 4_000, 1 << 21

@@ -18,7 +18,6 @@ import msgspec
 import numpy as np
 
 from streamsvm import __version__, durable
-from streamsvm.aliases import JsonObject
 from streamsvm.engine.fit_state import Training
 from streamsvm.errors import DataError
 from streamsvm.features.scaling import Raw, Standardized
@@ -32,6 +31,7 @@ from streamsvm.model import Model
 from streamsvm.rows import Float64, row_stack
 from streamsvm.store import open_store
 from streamsvm.store.format.labels import sort_key
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Kernel, LinearSolution, Problem, Store, SupportSolution
 
 if TYPE_CHECKING:

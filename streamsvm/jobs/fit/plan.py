@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.compute import freed_memory
 from streamsvm.config.units import mib
 from streamsvm.engine.executor import Executor
@@ -77,6 +76,7 @@ from streamsvm.schedule.machine import count_wanted_threads
 from streamsvm.solvers.problem_kinds import Regression
 from streamsvm.store import open_store
 from streamsvm.store.views import MemoryStore
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import (
     AnySolver,
     FeatureMap,

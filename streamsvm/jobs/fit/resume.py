@@ -21,7 +21,6 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.engine.checkpoint import CheckpointFile
 from streamsvm.engine.executor import Executor
 from streamsvm.engine.fit_state import ProblemRun, Training
@@ -46,6 +45,7 @@ from streamsvm.model import Model, load
 from streamsvm.outputs import ARRAY, MODEL, PAGE, RUN, Output
 from streamsvm.schedule import budget
 from streamsvm.solvers import SOLVERS
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Certificate, Status, Store
 
 CHANGEABLE = (*RUN_SETTINGS, "store", "model", "max_passes", "time_limit", "memory", "dual", "embedding", "cluster")

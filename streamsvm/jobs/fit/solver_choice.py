@@ -24,7 +24,6 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import combinations
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.config.options import build_from_settings
 from streamsvm.config.units import mib
 from streamsvm.errors import UsageError
@@ -42,6 +41,7 @@ from streamsvm.solvers.newton.priority_sampling import min_useful_rows
 from streamsvm.solvers.newton.solver import Newton
 from streamsvm.solvers.problem_kinds import OneAgainstRest
 from streamsvm.solvers.softmax import Softmax
+from streamsvm.type_aliases import ValuesByName
 from streamsvm.types import DUAL, AnySolver, Kernel, Layout, Loss, Problem, Store
 
 SAMPLED_COLUMNS = 1500

@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.engine.executor import Executor, Task, local_executor
 from streamsvm.engine.fit_state import Training
 from streamsvm.engine.loop import FitLoop
@@ -49,6 +48,7 @@ from streamsvm.store import open_store
 from streamsvm.store.foreign import foreign_format
 from streamsvm.store.sources.offsets import Offsets
 from streamsvm.store.views import Section
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Certificate, LinearSolution, Report, Stop, Store, StoredFiles
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from streamsvm.aliases import JsonObject, ValuesByName
 from streamsvm.config.command_table import format_command
 from streamsvm.display.terminal import align_columns
 from streamsvm.errors import DataError, StreamSVMError, UsageError, quote
@@ -31,6 +30,7 @@ from streamsvm.store.sources.options import bad_share
 from streamsvm.store.sources.rejects import BAD_LINES
 from streamsvm.store.sources.schema import shell_word
 from streamsvm.store.sources.table import TableSource
+from streamsvm.type_aliases import JsonObject, ValuesByName
 from streamsvm.types import Report
 
 Command = Callable[..., str]

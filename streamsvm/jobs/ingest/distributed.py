@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.engine.executor import Executor, Task
 from streamsvm.engine.store_parts import build_part, chunks_of, part_path
 from streamsvm.errors import DataError, UsageError
@@ -30,6 +29,7 @@ from streamsvm.store.sources.files import expand, with_rows
 from streamsvm.store.sources.source import NO_ROWS
 from streamsvm.store.write.writer import StoreWriter
 from streamsvm.tasks import REGRESSION
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Batch
 
 

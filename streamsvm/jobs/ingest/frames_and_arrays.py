@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array, ValuesByName
 from streamsvm.durable import remove_stale_scratch, scratch_beside
 from streamsvm.errors import DataError, UsageError
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.ingest.run import IngestResult, ingest_from
 from streamsvm.kinds_of_rows import ARRAYS, DASK, TABLES, FrameInMemory, is_lazy, kind_of
+from streamsvm.type_aliases import Array, ValuesByName
 from streamsvm.types import Report, silent
 
 SEPARATE_COLUMNS = {"label": "y", "weight": "weight"}

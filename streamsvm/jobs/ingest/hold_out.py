@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.errors import DataError
 from streamsvm.store.write.shuffle import hash_rows
+from streamsvm.type_aliases import Array
 
 STRATUM = 100
 """Of each STRATUM consecutive rows of a class, the number held out is exactly the share (rounded)."""

@@ -15,7 +15,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.jobs.ingest.options import IngestJob
 from streamsvm.jobs.without_effect import other_formats
 from streamsvm.rows import CSR, Float64, Int64, Rows, row_count, row_where
@@ -32,6 +31,7 @@ from streamsvm.store.sources.offsets import (
     offsets_of_store,
 )
 from streamsvm.store.sources.schema import CATEGORY, HASHED, TEXT
+from streamsvm.type_aliases import Array
 from streamsvm.types import Statistics, Store
 
 DRIFT = 0.1

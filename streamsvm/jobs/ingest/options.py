@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeVar
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import StreamSVMError, UsageError, quote
 from streamsvm.input_files import find_url, is_there
@@ -31,6 +30,7 @@ from streamsvm.store.sources.options import (
     SourceOptions,
 )
 from streamsvm.tasks import CLASSIFICATION, REGRESSION, TASKS
+from streamsvm.type_aliases import JsonObject
 
 
 @option_group

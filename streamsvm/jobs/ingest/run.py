@@ -19,7 +19,6 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.bfloat16 import BFLOAT16
 from streamsvm.compute import threading
 from streamsvm.config.command_table import format_command
@@ -79,6 +78,7 @@ from streamsvm.store.write.resume import (
 )
 from streamsvm.store.write.shuffle import SHUFFLE_BYTES, ShufflingWriter
 from streamsvm.store.write.writer import Background, StoreWriter
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Batch, Report, Term, silent
 from streamsvm.types.data import BYTES_OF_TYPE
 

@@ -25,7 +25,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import percent
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
@@ -51,6 +50,7 @@ from streamsvm.proofs.cost_range import (
 from streamsvm.proofs.enclosure import MarginRows, PassSums, has_enclosure, work_bytes
 from streamsvm.rows import Float64, Int32, row_count
 from streamsvm.schedule.stream import Stream, epoch_visits
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Problem, Store, Term
 
 CELLS = 4

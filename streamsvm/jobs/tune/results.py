@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
 from streamsvm.config.command_table import format_command
 from streamsvm.config.options import field_values, options_of
 from streamsvm.jobs.common_options import LossWeight
@@ -26,6 +25,7 @@ from streamsvm.jobs.fit.options import FitFilesJob, FitJob
 from streamsvm.jobs.tune.options import TuneFilesJob, TuneJob
 from streamsvm.model.measures import BALANCED_ERROR, ERROR, RMSE, Measure
 from streamsvm.rows import Float64
+from streamsvm.type_aliases import JsonObject
 
 TABLE, SHEET, MAP, PICTURE = "table.json", "table.csv", "heatmap.txt", "heatmap.png"
 SEARCH_FIELDS: set[str] = {

@@ -24,7 +24,6 @@ import msgspec
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
 from streamsvm.compute import threading
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.selection import bytes_per_row
@@ -85,6 +84,7 @@ from streamsvm.schedule.machine import limit_blas_threads
 from streamsvm.schedule.stream import Stream, epoch_visits
 from streamsvm.store import open_store
 from streamsvm.store.views import Section
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import (
     FeatureMap,
     Kernel,

@@ -13,7 +13,6 @@ from typing import ClassVar
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row, take_rows
 from streamsvm.compute.kernel_values.kernel_products import gram, scratch_bytes
@@ -38,6 +37,7 @@ from streamsvm.solvers.kernel.rounding import (
     form_for_certificates,
 )
 from streamsvm.solvers.kernel.smo import Interval, solve_box, system_bytes
+from streamsvm.type_aliases import Array
 from streamsvm.types import (
     DUAL,
     Block,

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, dtype_of
@@ -14,6 +13,7 @@ from streamsvm.compute.kernel_values.kernel_matrix import diagonal, kernel_block
 from streamsvm.compute.kernel_values.kernel_products import expand_all
 from streamsvm.rows import Dense, Float64, Rows, row_count, row_stack, to_matrix
 from streamsvm.solvers.kernel.pool import Form, Pool
+from streamsvm.type_aliases import Array
 
 COLUMNS_AT_ONCE = 8
 """Number of columns that are computed together. The rows are read once for all of them, and columns of rows with a

@@ -35,7 +35,6 @@ from typing import Annotated, Any, ClassVar, Protocol, Self
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, dtype_of
@@ -62,6 +61,7 @@ from streamsvm.rows import Float64, Int64, Rows, row_count, row_stack, to_matrix
 from streamsvm.solvers.kernel.cache import KernelCache
 from streamsvm.solvers.kernel.pool import Form, Pool
 from streamsvm.solvers.kernel.simplex import PoolWork, ReachedGap, SimplexSolver, SimplexState, Target
+from streamsvm.type_aliases import Array
 from streamsvm.types import Problem
 
 MIN_CACHE = 8 << 20

@@ -13,12 +13,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.arithmetic import SINGLE
 from streamsvm.errors import UsageError
 from streamsvm.rows import Float64, Int64, Rows, row_stack
+from streamsvm.type_aliases import Array
 from streamsvm.types import Kernel
 
 MIN_POOL = 1024

@@ -33,7 +33,6 @@ from typing import Annotated, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
-from streamsvm.aliases import JsonObject
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import bytes_per_row
 from streamsvm.compute.kernel_values.kernel_products import expand, scratch_bytes
@@ -73,6 +72,7 @@ from streamsvm.solvers.kernel.rounding import (
 )
 from streamsvm.solvers.kernel.smo import is_late, recompute_gradient
 from streamsvm.solvers.stalling import has_stalled
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import (
     Block,
     Certificate,

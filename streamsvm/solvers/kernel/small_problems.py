@@ -19,7 +19,6 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.arithmetic import DIFFERENCES, SINGLE, dtype_of, reach_of
 from streamsvm.compute.kernel_values.kernel_matrix import diagonal, single
@@ -44,6 +43,7 @@ from streamsvm.solvers.kernel.rounding import (
     form_for_certificates,
 )
 from streamsvm.solvers.small_problems import SmallProblem, Solved
+from streamsvm.type_aliases import Array
 from streamsvm.types import Certificate, Problem
 
 MAX_ROWS = 5000

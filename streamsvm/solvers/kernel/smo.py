@@ -34,7 +34,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.selection import take_rows
 from streamsvm.compute.kernel_values.arithmetic import dtype_of
@@ -43,6 +42,7 @@ from streamsvm.compute.passes.smo import smo
 from streamsvm.compute.threading import in_strips
 from streamsvm.rows import CSR, Float64, Int64, Rows
 from streamsvm.solvers.kernel.pool import Form, Pool, extremes, row_violations, select_rows, violation, worst_rows
+from streamsvm.type_aliases import Array
 
 LEVEL_RATIO = 8
 """Maximum ratio of the numbers of rows of a level and the level below."""

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import RowRecord
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks import operators
 from streamsvm.compute.blocks.curves import Curved
@@ -24,6 +23,7 @@ from streamsvm.compute.blocks.operators import arrays_of, form_rows
 from streamsvm.compute.passes.priority_sampling import keys_pass
 from streamsvm.rows import CSR, Dense, Float32, Float64, Int64, Targets
 from streamsvm.solvers.newton.preconditioner import max_explicit_components
+from streamsvm.type_aliases import RowRecord
 from streamsvm.types import Block, Problem
 from streamsvm.types.state import Smallest, Total, merge_states
 

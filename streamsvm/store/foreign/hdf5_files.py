@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from streamsvm.aliases import Array, DType, ValuesByName
 from streamsvm.errors import DataError, quote
 from streamsvm.store.foreign.matrices import (
     Foreign,
@@ -22,6 +21,7 @@ from streamsvm.store.foreign.matrices import (
     read_error,
 )
 from streamsvm.store.hdf5_checks import H5Object, chunks_of, find, is_filtered, member, open_h5, require_plain
+from streamsvm.type_aliases import Array, DType, ValuesByName
 
 
 class H5Array:

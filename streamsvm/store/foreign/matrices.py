@@ -16,11 +16,11 @@ from typing import Any, NamedTuple, NoReturn, Protocol
 
 import numpy as np
 
-from streamsvm.aliases import Array, DType, ValuesByName
 from streamsvm.errors import DataError, StorageError, quote
 from streamsvm.rows import CSR, Dense, Int64, Rows
 from streamsvm.store.disk_reads import is_disk_error
 from streamsvm.store.sources.array_rows import KINDS, as_numbers
+from streamsvm.type_aliases import Array, DType, ValuesByName
 
 CSR_MATRIX, CSC_MATRIX = "csr_matrix", "csc_matrix"
 NULLABLE = ("nullable-integer", "nullable-boolean", "nullable-string-array")

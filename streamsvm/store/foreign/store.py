@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Rows, row_count
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
@@ -22,6 +21,7 @@ from streamsvm.store.format.statistics import Moments
 from streamsvm.store.reader import DisplayedStore
 from streamsvm.store.sources.hdf5_zarr import check_chunk
 from streamsvm.store.sources.offsets import collect_first_rows, find_offsets, list_first, name_of, offsets_from
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Chunk, Layout, Statistics
 
 LABEL_ROWS = 1 << 20

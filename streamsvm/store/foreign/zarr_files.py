@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm.aliases import Array, DType, JsonObject, ValuesByName
 from streamsvm.errors import DataError, SecurityError, quote
 from streamsvm.input_files import read_whole
 from streamsvm.store.foreign.matrices import (
@@ -30,6 +29,7 @@ from streamsvm.store.foreign.matrices import (
     names_of,
     read_error,
 )
+from streamsvm.type_aliases import Array, DType, JsonObject, ValuesByName
 
 LARGEST_METADATA = 16 << 20
 MOST_CHUNKS = 10**7

@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from crc32c import crc32c
 
-from streamsvm.aliases import Array, JsonObject, ValuesByName
 from streamsvm.bfloat16 import BFLOAT16, round_to_bfloat16, widen_bfloat16
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_count
 from streamsvm.store.format.labels import class_counts
 from streamsvm.store.format.manifest import DENSE_DTYPES, ChunkEntry
+from streamsvm.type_aliases import Array, JsonObject, ValuesByName
 from streamsvm.types import Chunk
 
 MATRIX, DATA, INDICES, INDPTR = "X", "X/data", "X/indices", "X/indptr"

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 from crc32c import crc32c
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.disk_reads import CRC_BYTES, Place, UnitArray, find_segments, read_place
 from streamsvm.store.format.arrays import ENTRIES, MATRIX, ArraySpec
+from streamsvm.type_aliases import Array, JsonObject
 
 LZ4 = "lz4"
 CHOICES = ("auto", "none", LZ4)

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.rows import Float64, Int32
 from streamsvm.tasks import CLASSIFICATION, REGRESSION
+from streamsvm.type_aliases import Array, JsonObject
 
 MOST_CLASSES = 1000
 """The largest number of classes; a label column with more distinct values is refused, because such a column looks like regression."""

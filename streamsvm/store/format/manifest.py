@@ -10,11 +10,11 @@ from typing import Any
 import msgspec
 
 from streamsvm import durable
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib, size_text
 from streamsvm.errors import BudgetError, DataError, MissingError, StorageError, quote
 from streamsvm.input_files import is_folder, read_whole
 from streamsvm.store.format.labels import MOST_CLASSES
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Layout
 from streamsvm.types.data import check_recorded
 

@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import Array, JsonMapping
 from streamsvm.store.format.row_ids import GROUP_ROWS
+from streamsvm.type_aliases import Array, JsonMapping
 
 MIN_ROWS_FOR_PYARROW = 1 << 15
 """Columns of at least so many rows are formatted by pyarrow."""

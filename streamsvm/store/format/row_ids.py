@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from streamsvm import durable
-from streamsvm.aliases import Array
 from streamsvm.errors import DataError
+from streamsvm.type_aliases import Array
 
 FILE = "ids.parquet"
 COLUMN = "id"

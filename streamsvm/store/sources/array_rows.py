@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Rows
+from streamsvm.type_aliases import Array
 
 SLICE_BYTES = 2 << 20
 """Bytes of one slice of rows, as float32."""

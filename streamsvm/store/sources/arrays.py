@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.bfloat16 import BFLOAT16
 from streamsvm.errors import DataError
 from streamsvm.kinds_of_rows import Chunked, RowKind, SparseMatrix, as_numpy, kind_of
@@ -23,6 +22,7 @@ from streamsvm.store.sources.dask_blocks import LABELS, WEIGHTS, check_one_per_r
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import BaseSource, Source, SourceFile
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Batch
 
 NAME = "X"

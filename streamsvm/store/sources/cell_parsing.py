@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import Float32
 from streamsvm.store.format.labels import as_labels
+from streamsvm.type_aliases import Array
 
 Arrow: TypeAlias = Any
 """An array, column, table or option object of pyarrow, which ships no types."""

@@ -14,7 +14,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.byte_stream import (
     BYTE_ORDER_MARK,
@@ -47,6 +46,7 @@ from streamsvm.store.sources.schema import ALL_TEXT, AMOUNT, NUMBER, Column, Sch
 from streamsvm.store.sources.schema_inference import Samples, column_kinds_in_options, plan_schema, recognize
 from streamsvm.store.sources.source import FILES_SAMPLED, SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
+from streamsvm.type_aliases import JsonObject
 
 
 class CSVSource(TableSource):

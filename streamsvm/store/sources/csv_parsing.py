@@ -21,7 +21,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
-from streamsvm.aliases import ValuesByName
 from streamsvm.rows import Float64
 from streamsvm.store.format.labels import LARGEST_LABEL
 from streamsvm.store.sources.byte_stream import UTF16_MARKS, Input, end_of_last_row
@@ -30,6 +29,7 @@ from streamsvm.store.sources.csv_dialect import Dialect
 from streamsvm.store.sources.read_ahead import map_in_order
 from streamsvm.store.sources.schema_inference import LEADING_ZERO, Samples
 from streamsvm.store.sources.svmlight import NUMBER_PATTERN
+from streamsvm.type_aliases import ValuesByName
 
 TEXT = pa.dictionary(pa.int32(), pa.string())
 """The type of a column of text."""

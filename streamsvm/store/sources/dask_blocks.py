@@ -15,7 +15,6 @@ import pyarrow as pa
 import scipy.sparse
 
 from streamsvm import durable
-from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Dense, Rows, row_count, row_stack
 from streamsvm.store.format.labels import as_labels
@@ -34,6 +33,7 @@ from streamsvm.store.sources.data_frames import (
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import BaseSource, Source, SourceFile
+from streamsvm.type_aliases import Array, DType, JsonObject
 from streamsvm.types import Batch
 
 ROWS, ENTRIES, COLUMNS, STARTS, LABELS, WEIGHTS = "X", "data", "indices", "indptr", "y", "weight"

@@ -23,7 +23,6 @@ import pyarrow.dataset as pd
 import pyarrow.parquet as pq
 
 from streamsvm import durable
-from streamsvm.aliases import Array
 from streamsvm.errors import DataError, StreamSVMError, quote
 from streamsvm.kinds_of_rows import FormerRelation, FrameInBatches, Relation, RowKind, kind_of, package_of
 from streamsvm.store.format.predictions import GrowingFile
@@ -34,6 +33,7 @@ from streamsvm.store.sources.preprocessing import choose_steps
 from streamsvm.store.sources.source import Source, SourceFile
 from streamsvm.store.sources.table import TableSource
 from streamsvm.store.sources.vectors import is_vector_type, vector_size
+from streamsvm.type_aliases import Array
 from streamsvm.types import Batch
 
 BATCH_BYTES = 8 << 20

@@ -17,7 +17,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array
 from streamsvm.errors import quote
 from streamsvm.rows import CSR, Dense, Float32, Rows, row_where
 from streamsvm.store.sources.cell_parsing import (
@@ -82,6 +81,7 @@ from streamsvm.store.sources.schema import (
 from streamsvm.store.sources.split import Split, find_later
 from streamsvm.store.sources.text_features import distinct_texts, terms_of, text_hash, to_hashed_text, weigh
 from streamsvm.store.sources.vectors import explain_vector, find_bad_vectors, parse_vectors
+from streamsvm.type_aliases import Array
 from streamsvm.types import Batch
 
 BATCH_BYTES = 2 << 20

@@ -13,7 +13,6 @@ from threading import Event
 
 import numpy as np
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.errors import BudgetError, DataError, quote
 from streamsvm.input_files import find_url
 from streamsvm.store.foreign import NO_CHECKSUMS, foreign_format, open_foreign
@@ -24,6 +23,7 @@ from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.read_ahead import BackgroundDigest
 from streamsvm.store.sources.remote_files import file_size
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Batch
 
 MIB = 1 << 20

@@ -17,7 +17,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.json as pajson
 
-from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.byte_stream import CHARSET_HINT, Input, is_utf8, line_blocks, text_notices_of
 from streamsvm.store.sources.cell_parsing import BadCell
@@ -29,6 +28,7 @@ from streamsvm.store.sources.schema import Schema
 from streamsvm.store.sources.source import SourceFile
 from streamsvm.store.sources.table import NARROW, TableSource
 from streamsvm.store.sources.vectors import is_vector_type
+from streamsvm.type_aliases import JsonMapping, JsonObject
 
 HEAD = 1 << 20
 """Bytes of whole lines from which the columns and their types are inferred."""

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, split_url
 from streamsvm.objects import list_objects
+from streamsvm.type_aliases import JsonObject
 
 if TYPE_CHECKING:  # pyarrow is imported by formats of tables only
     import pyarrow as pa

@@ -21,7 +21,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.lib import format as npy_format
 
-from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.errors import DataError, SecurityError, UsageError, quote
 from streamsvm.rows import Dense
 from streamsvm.store.format.arrays import FLOAT16, FLOAT32
@@ -31,6 +30,7 @@ from streamsvm.store.sources.byte_stream import Input
 from streamsvm.store.sources.options import SourceOptions
 from streamsvm.store.sources.read_ahead import BackgroundDigest
 from streamsvm.store.sources.source import NO_ROWS, BaseSource, SourceFile
+from streamsvm.type_aliases import Array, DType, JsonObject
 from streamsvm.types import Batch
 
 HEADER_LIMIT = 10_000

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonMapping
 from streamsvm.errors import StreamSVMError
 from streamsvm.rows import CSR, Dense, Float64, Int64, Rows, row_count, row_slice, row_stack, with_entries
+from streamsvm.type_aliases import Array, JsonMapping
 
 
 class Offsets(NamedTuple):

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from streamsvm.aliases import JsonMapping, ValuesByName
 from streamsvm.config.options import Bounds, Checked, Option, field_values, option_group, options_of
 from streamsvm.errors import DataError, UsageError
 from streamsvm.store.sources.rejects import Rejects
+from streamsvm.type_aliases import JsonMapping, ValuesByName
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.cell_parsing import MissingWords

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import CSR, Dense, Float32, Float64, Rows, row_count
 from streamsvm.store.format.arrays import FLOAT32, Encoding
@@ -27,6 +26,7 @@ from streamsvm.store.sources.offsets import (
     offsets_from,
     round_rows,
 )
+from streamsvm.type_aliases import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.options import SourceOptions

@@ -9,10 +9,10 @@ from itertools import accumulate
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple
 
-from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError, DataError, UsageError, quote
 from streamsvm.store.sources.options import SourceOptions
+from streamsvm.type_aliases import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.text_features import DocumentCounts

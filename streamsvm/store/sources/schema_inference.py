@@ -19,7 +19,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import types
 
-from streamsvm.aliases import JsonMapping
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.store.sources.cell_parsing import (
     DATES,
@@ -63,6 +62,7 @@ from streamsvm.store.sources.schema import (
 from streamsvm.store.sources.text_features import is_form
 from streamsvm.store.sources.value_counts import MIN_ID_SHARE, MIN_ROWS_FOR_IDS, TableCensus
 from streamsvm.store.sources.vectors import check_size, is_vector_type, vector_size
+from streamsvm.type_aliases import JsonMapping
 
 _DIGITS = {"%d": r"\d{1,2}", "%m": r"\d{1,2}", "%y": r"\d{2}", "%Y": r"\d{4}", "%b": "[A-Za-z]{3}"}
 MOSTLY_NUMBERS = 0.9

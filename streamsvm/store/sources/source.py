@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from streamsvm.aliases import JsonObject
+from streamsvm.type_aliases import JsonObject
 
 if TYPE_CHECKING:
     from streamsvm.store.sources.preprocessing import RowSteps

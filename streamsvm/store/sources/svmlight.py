@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streamsvm.aliases import Array, JsonObject
 from streamsvm.config.options import field_values
 from streamsvm.errors import DataError, quote
 from streamsvm.rows import CSR, Float64
@@ -25,6 +24,7 @@ from streamsvm.store.sources.byte_stream import BLOCK, Input, line_blocks, text_
 from streamsvm.store.sources.options import SourceOptions, bad_share
 from streamsvm.store.sources.read_ahead import map_in_order, read_ahead
 from streamsvm.store.sources.source import BaseSource, SourceFile
+from streamsvm.type_aliases import Array, JsonObject
 from streamsvm.types import Batch
 
 if TYPE_CHECKING:

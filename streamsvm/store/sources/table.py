@@ -20,7 +20,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streamsvm.aliases import JsonObject
 from streamsvm.errors import DataError, quote
 from streamsvm.input_files import find_url
 from streamsvm.store.format.arrays import FLOAT16, FLOAT32
@@ -44,6 +43,7 @@ from streamsvm.store.sources.source import FILES_SAMPLED, BaseSource, SourceFile
 from streamsvm.store.sources.text_features import distinct_texts, to_hashed_text
 from streamsvm.store.sources.value_counts import count_first_values, new_census, note_similar_values
 from streamsvm.store.sources.vectors import first_size, is_vector_type, vector_size
+from streamsvm.type_aliases import JsonObject
 from streamsvm.types import Batch
 
 CENSUS_ROWS = 65_536

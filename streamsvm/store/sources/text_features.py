@@ -26,11 +26,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streamsvm.aliases import JsonMapping, JsonObject
 from streamsvm.errors import DataError
 from streamsvm.rows import Float64
 from streamsvm.store.sources.cell_parsing import Arrow, null_out_nan, to_canonical_text, to_text
 from streamsvm.store.sources.schema import CHARS, TEXT, WORDS, Column
+from streamsvm.type_aliases import JsonMapping, JsonObject
 
 UInt64 = NDArray[np.uint64]
 MOST_BITS = 26

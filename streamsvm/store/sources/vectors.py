@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from pyarrow import types
 
-from streamsvm.aliases import Array
 from streamsvm.errors import DataError, quote
 from streamsvm.store.sources.cell_parsing import Arrow, BadCell, find_missing
 from streamsvm.store.sources.schema import shell_word
+from streamsvm.type_aliases import Array
 
 VECTOR_HINT = "correct the row, leave such rows out with --on-bad-line skip, or leave the column out with --drop"
 SHOWN_NUMBERS = 4

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from streamsvm.aliases import Array
 from streamsvm.rows import CSR, Dense, Rows, row_count, row_slice, row_stack
 from streamsvm.store.format.arrays import INDPTR, ArraySpec
+from streamsvm.type_aliases import Array
 from streamsvm.types import Chunk
 
 Emit = Callable[[ArraySpec, int, Array, int], None]

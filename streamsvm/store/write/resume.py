@@ -9,7 +9,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from streamsvm.aliases import JsonObject
 from streamsvm.config.units import mib
 from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
@@ -21,6 +20,7 @@ from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import encoding_of
 from streamsvm.store.write.writer import Journal, StoreWriter, read_unfinished_build
+from streamsvm.type_aliases import JsonObject
 from streamsvm.working_copies import find_working_folder
 
 SPACE_FACTOR = 1.05

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streamsvm import durable
-from streamsvm.aliases import Array, DType, JsonObject
 from streamsvm.rows import CSR, Dense, Float32, Int64, Rows, row_count
 from streamsvm.store.format.manifest import Manifest
 from streamsvm.store.write.writer import StoreWriter
+from streamsvm.type_aliases import Array, DType, JsonObject
 from streamsvm.types import Chunk
 
 RUN_BYTES = 16 << 20

@@ -23,7 +23,6 @@ import msgspec
 import numpy as np
 
 from streamsvm import __version__, durable
-from streamsvm.aliases import Array, Handle, JsonObject
 from streamsvm.compute import threading
 from streamsvm.config.options import field_values
 from streamsvm.durable import sweep
@@ -37,6 +36,7 @@ from streamsvm.store.format.arrays import ArraySpec, Encoding, manifest_entry, s
 from streamsvm.store.format.manifest import JOURNAL_FILE, ChunkEntry, Manifest
 from streamsvm.store.format.row_ids import IdWriter
 from streamsvm.store.write.chunking import Chunker, new_chunker
+from streamsvm.type_aliases import Array, Handle, JsonObject
 from streamsvm.types import Chunk
 from streamsvm.working_copies import publish_journal, remove_published
 
