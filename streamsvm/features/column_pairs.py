@@ -305,7 +305,7 @@ def collect_variables(
 # -- the penalty
 
 
-def centered_matrix(shares: Float64, *, ordered: bool) -> Float64:
+def build_centering_matrix(shares: Float64, *, ordered: bool) -> Float64:
     """Return M (A, A) of a variable with these shares of the rows in its cells. ``ordered``: its differences are penalized."""
     A = len(shares)
     unit = shares / np.linalg.norm(shares)
@@ -324,7 +324,7 @@ def centered_matrix(shares: Float64, *, ordered: bool) -> Float64:
 def make_pair_basis(chosen: Variables, pairs: Int32, first: int, scale: float) -> PairBasis:
     """Return the basis of the tables of these pairs; ``first``: the component of the first cell."""
     ordered = chosen.is_number
-    matrices = [centered_matrix(chosen.shares_of(v), ordered=bool(ordered[v])) for v in range(len(chosen))]
+    matrices = [build_centering_matrix(chosen.shares_of(v), ordered=bool(ordered[v])) for v in range(len(chosen))]
     flat = np.concatenate([matrix.ravel() for matrix in matrices])
     return PairBasis(flat, chosen.counts.astype(np.int64), pairs.astype(np.int64), first, scale)
 

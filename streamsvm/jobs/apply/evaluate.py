@@ -43,9 +43,9 @@ from streamsvm.jobs.apply.measures import (
     RegressionEvaluation,
     ThresholdFigures,
     accumulate,
-    compared_counts,
     count_proved,
     count_rows,
+    find_comparison,
     make_accumulator,
     merge_accumulators,
     wilson_interval,
@@ -183,7 +183,7 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     proved = None if accumulator.proved is None else accumulator.proved.result(numeric=model.numeric)
-    compared = compared_counts(accumulator)
+    compared = find_comparison(accumulator)
     return EvaluateResult(
         accumulator.result(),
         stopwatch.seconds,
@@ -250,7 +250,7 @@ def _look_at_batch(model: Model, accumulator: Accumulator, decision: Float64, ba
     samples = None if accumulator.samples is None else RowSamples()
     if samples is not None and batch.truth is not None:
         samples.add(model, batch.X, decision, batch.truth, 0, batch.ids)
-    compared = compared_counts(accumulator)
+    compared = find_comparison(accumulator)
     return _BatchResult(
         samples,
         None if accumulator.proved is None else model.intervals(batch.X),

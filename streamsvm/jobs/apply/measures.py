@@ -275,7 +275,7 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
         if batch.truth is None:
             continue
         bounds = None if accumulator.proved is None else model.intervals(batch.X)
-        compared = compared_counts(accumulator)
+        compared = find_comparison(accumulator)
         other = None if compared is None else compared.compare(batch.X)
         count_proved(model, accumulator, batch.truth, Decided(decision, bounds), other)
         if accumulator.samples is not None:
@@ -283,7 +283,7 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
     return accumulator
 
 
-def compared_counts(accumulator: Accumulator) -> ComparisonCounts | None:
+def find_comparison(accumulator: Accumulator) -> ComparisonCounts | None:
     """Return the counts of a comparison with another model; None without one."""
     return accumulator.compared if isinstance(accumulator, ClassAccumulator) else None
 
@@ -292,7 +292,7 @@ def count_proved(model: Model, accumulator: Accumulator, truth: Array, decided: 
     """Add what is proved of rows, and what another model says of them, if that is asked for."""
     if accumulator.proved is not None and decided.bounds is not None:
         accumulator.proved.add(model, truth, decided.decision, decided.bounds)
-    compared = compared_counts(accumulator)
+    compared = find_comparison(accumulator)
     if compared is not None and other is not None:
         compared.add(model, truth, decided, other)
 

@@ -141,13 +141,13 @@ def _lower_case_steps() -> dict[int, int]:
 # -- integers modulo 2^64 ----------------------------------------------------------------------------------------------
 
 
-def _signed(value: int) -> int:
+def _as_signed(value: int) -> int:
     """Return the int64 with the bits of a number modulo 2^64."""
     return (value + (MODULUS >> 1)) % MODULUS - (MODULUS >> 1)
 
 
 def _int64(graph: GraphBuilder, value: int) -> str:
-    return graph.constant(np.array(_signed(value)))
+    return graph.constant(np.array(_as_signed(value)))
 
 
 def _cast(graph: GraphBuilder, kind: int, values: str) -> str:
@@ -180,7 +180,7 @@ def _add_powers(graph: GraphBuilder, base: int, exponents: str) -> str:
     low = graph.add("Sub", exponents, graph.add("Mul", high, _int64(graph, POWERS)))
     parts = []
     for step, place in ((base, low), (pow(base, POWERS, MODULUS), high)):
-        values = np.array([_signed(pow(step, i, MODULUS)) for i in range(POWERS)])
+        values = np.array([_as_signed(pow(step, i, MODULUS)) for i in range(POWERS)])
         parts.append(graph.add("Gather", graph.constant(values), place))
     return graph.add("Mul", *parts)
 
@@ -234,7 +234,7 @@ def _add_blake2b(graph: GraphBuilder, codes: str, names: list[str]) -> str:
     prefixes = [f"{name}=".encode() for name in names]
     message, nbytes, blocks = _add_message(graph, codes, prefixes)
     states = [word ^ (BLAKE_PARAMETERS if k == 0 else 0) for k, word in enumerate(BLAKE_START)]
-    start = graph.constant(np.array([_signed(word) for word in states]).reshape(8, 1, 1))
+    start = graph.constant(np.array([_as_signed(word) for word in states]).reshape(8, 1, 1))
     rows, count = _add_size(graph, codes, 0), graph.constant(np.array([len(names)]))
     shape = graph.add("Concat", graph.constant(np.array([8])), rows, count, axis=0)
     last = graph.add("Div", graph.add("Sub", nbytes, _int64(graph, 1)), _int64(graph, BLAKE_BLOCK))
@@ -320,7 +320,7 @@ def _blake2b_step(prefix: str, message: str, nbytes: str, last: str) -> Any:
     counter = graph.add("Unsqueeze", graph.add("Min", nbytes, read), first)
     zero = graph.add("Mul", counter, _int64(graph, 0))
     changes = graph.add("Concat", counter, zero, graph.add("Unsqueeze", is_last, first), zero, axis=0)
-    constants = np.array([_signed(word) for word in BLAKE_START]).reshape(2, 4, 1, 1)
+    constants = np.array([_as_signed(word) for word in BLAKE_START]).reshape(2, 4, 1, 1)
     a, b = _add_slice(graph, state, 0, 4, 0), _add_slice(graph, state, 4, 8, 0)
     c = graph.add("Add", graph.constant(constants[0]), graph.add("Mul", a, _int64(graph, 0)))
     d = graph.add("BitwiseXor", graph.constant(constants[1]), changes)

@@ -418,7 +418,7 @@ def _iterate_parts(store: Store, depth: int) -> Iterator[tuple[LoadedChunk, slic
 # -- the map with pairs
 
 
-def named_pairs(request: PairRequest, variables: Variables) -> list[tuple[int, int]]:
+def find_named_pairs(request: PairRequest, variables: Variables) -> list[tuple[int, int]]:
     """Return the variables of the named pairs. Raises UsageError if both columns of a pair are one variable."""
     pairs: list[tuple[int, int]] = []
     for columns in request.named or ():

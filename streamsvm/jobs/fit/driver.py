@@ -640,13 +640,13 @@ def add_pairs(context: FitContext, plan: Plan) -> tuple[Plan, Training | None]:
     request, curves, job = None if plan.curves is None else plan.curves.pairs, plan.features, context.job
     if request is None or not isinstance(curves, Curves):
         return plan, None
-    from streamsvm.jobs.fit.column_pairs import ADDITIVE_TOLERANCE, choose_pairs, named_pairs, with_pairs
+    from streamsvm.jobs.fit.column_pairs import ADDITIVE_TOLERANCE, choose_pairs, find_named_pairs, with_pairs
 
     assert curves.variables is not None  # the map was made for pairs
     store, largest = context.store, max(plan.costs)
     problems = [problem for problem in plan.problems if problem.C == largest]
     if not request.is_chosen_by_test:
-        pairs = named_pairs(request, curves.variables)
+        pairs = find_named_pairs(request, curves.variables)
         context.report({"event": "pairs", "pairs": len(pairs)})
         return with_map(plan, with_pairs(curves, pairs, store, request.scale, job.prefetch)), None
     additive_plan = replace(plan, problems=[replace(one, tolerance=ADDITIVE_TOLERANCE) for one in problems])

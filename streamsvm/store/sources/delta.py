@@ -114,7 +114,7 @@ def _columns_and_files(table: DeltaTable, location: str) -> tuple[dict[str, pa.D
     mode = table.metadata().configuration.get(MAPPING_MODE, "none")
     columns = {field["name"]: _place(field, mode) for field in schema if field["name"] not in partitioned}
     actions = pa.table(table.get_add_actions())
-    kept = _kept_rows(table) if "deletionVectors" in (table.protocol().reader_features or ()) else {}
+    kept = _find_kept_rows(table) if "deletionVectors" in (table.protocol().reader_features or ()) else {}
     values = actions.column("partition") if partitioned else None
     files = []
     for number, (name, size) in enumerate(
@@ -155,7 +155,7 @@ def _path_of(name: str, location: str) -> Path:
     return Path(name)
 
 
-def _kept_rows(table: DeltaTable) -> dict[str, Any]:
+def _find_kept_rows(table: DeltaTable) -> dict[str, Any]:
     """Return, by full name of a file with a deletion vector, the function that returns which of its rows are kept."""
     kept = {}
     for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):

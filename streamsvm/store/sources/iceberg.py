@@ -106,7 +106,7 @@ def open_iceberg(location: str, version: str | None) -> LakeTable:
             {field.name: _arrow_type(field.field_type) for field in schema.fields},
             tuple(sorted(data_files, key=lambda file: str(file.path))),
             schema=str(schema.schema_id),
-            ids_of_names=_mapped_ids(table),
+            ids_of_names=_map_ids(table),
         )
 
 
@@ -226,7 +226,7 @@ def _arrow_type(kind: IcebergType) -> pa.DataType | None:
     return TYPES.get(str(kind))
 
 
-def _mapped_ids(table: StaticTable) -> dict[str, int]:
+def _map_ids(table: StaticTable) -> dict[str, int]:
     """Return the ids of columns by their names in files without ids, which were written by other programs."""
     mapping = table.metadata.name_mapping()
     return (
@@ -260,7 +260,7 @@ def _table_file(table: StaticTable, schema: Schema, task: _Task, location: str) 
         if (value := _constant(field, file, table.specs()[file.spec_id])) is not None
     }
     columns = {field.name: field.field_id for field in schema.fields}
-    find_kept_rows = partial(_kept_rows, name=name, deletes=deletes) if deletes else None
+    find_kept_rows = partial(_find_kept_rows, name=name, deletes=deletes) if deletes else None
     return TableFile(path, file.file_size_in_bytes, columns, constants, find_kept_rows, tuple(deleted_values))
 
 
@@ -378,16 +378,16 @@ _decoding = threading.Lock()
 # -- deletes -----------------------------------------------------------------------------------------------------------
 
 
-def _kept_rows(rows: int, name: str, deletes: Sequence[tuple[Path, str]]) -> pa.BooleanArray:
+def _find_kept_rows(rows: int, name: str, deletes: Sequence[tuple[Path, str]]) -> pa.BooleanArray:
     """Return which of the rows of a file are kept. ``name``: the name of the file in the metadata."""
     kept = np.ones(rows, np.bool_)
     for path, form in deletes:
-        for positions in _vector_positions(path, name) if "PUFFIN" in form.upper() else _listed_positions(path, name):
+        for positions in _vector_positions(path, name) if "PUFFIN" in form.upper() else _list_positions(path, name):
             kept[positions[positions < rows]] = False
     return pa.array(kept)
 
 
-def _listed_positions(path: Path, name: str) -> Iterator[np.ndarray[Any, Any]]:
+def _list_positions(path: Path, name: str) -> Iterator[np.ndarray[Any, Any]]:
     """Yield the positions of deleted rows of a file, from a Parquet file of deletes."""
     with (
         explain_parquet_errors(path),

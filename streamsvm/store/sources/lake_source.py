@@ -80,7 +80,7 @@ class LakeSource(ParquetSource):
 
     def _read(self, path: Path, rows: int, columns: list[str], file: SourceFile) -> Generator[pa.RecordBatch]:
         table_file, names, metadata = self._files[path], self._names_in(path), self._metadata(path)
-        deleted = [self._deleted_rows(one) for one in table_file.deleted_values]
+        deleted = [self._find_deleted_rows(one) for one in table_file.deleted_values]
         compared = [name for rows_deleted in deleted for name in rows_deleted]
         in_file = [names[name] for name in dict.fromkeys([*columns, *compared]) if name in names]
         if not in_file:  # any column tells the number of rows
@@ -99,7 +99,7 @@ class LakeSource(ParquetSource):
                 yield pa.RecordBatch.from_arrays(values, names=columns)
         file.read = file.size
 
-    def _deleted_rows(self, deletes: DeletedValues) -> dict[str, Arrow]:
+    def _find_deleted_rows(self, deletes: DeletedValues) -> dict[str, Arrow]:
         """Return the values by which rows are deleted: by column of the table, an array."""
         with (
             explain_parquet_errors(deletes.path),
@@ -114,7 +114,7 @@ class LakeSource(ParquetSource):
                 why = f"with deletes in {find_url(deletes.path) or deletes.path}, which has no column with the id {number}"
                 raise unreadable(self._table.kind, self._table.location, why)
             values = self._cast(pa.array(table.column(ids[number])), storage_type(kind), name, deletes.path)
-            found[name] = _decoded(values)
+            found[name] = _decode(values)
         return found
 
     def _column(self, batch: pa.RecordBatch, name: str, file: TableFile, names: Mapping[str, str]) -> Arrow:
@@ -155,7 +155,7 @@ def _are_among(values: Sequence[Arrow], deleted: Sequence[Arrow]) -> NDArray[np.
         if largest > LARGEST_NUMBER:
             both = np.unique(np.concatenate([rows, deleted_rows]), return_inverse=True)[1]
             rows, deleted_rows, largest = both[: len(rows)], both[len(rows) :], len(both) * len(distinct)
-        places = pc.index_in(_decoded(column).cast(distinct.type), value_set=distinct)
+        places = pc.index_in(_decode(column).cast(distinct.type), value_set=distinct)
         places = pc.fill_null(places, -1).to_numpy(zero_copy_only=False)
         is_known &= places >= 0
         rows = rows * len(distinct) + places
@@ -163,7 +163,7 @@ def _are_among(values: Sequence[Arrow], deleted: Sequence[Arrow]) -> NDArray[np.
     return is_known & np.isin(rows, deleted_rows)
 
 
-def _decoded(values: Arrow) -> Arrow:
+def _decode(values: Arrow) -> Arrow:
     """Return values that are not a dictionary."""
     return values.cast(values.type.value_type) if pa.types.is_dictionary(values.type) else values
 
