@@ -139,7 +139,7 @@ def evaluate(
     cost: float | Sequence[float] = ...,
     positive: str | None = None,
     certify: bool = False,
-    against: FitResult | Model | StreamEstimator | str | PathLike[str] | None = " = None",
+    against: FitResult | Model | StreamEstimator | str | PathLike[str] | None = None,
     leave_one_out: bool = False,
     progress: bool = False,
     on_event: Callable[[dict[str, Any]], object] | None = None,

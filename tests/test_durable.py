@@ -303,6 +303,7 @@ MAY_OPEN: dict[str, str] = {
     "__main__.py": "gives standard streams that are closed the null device",
     "store/format/row_ids.py": "pyarrow writes the file, which is synced before the store is committed",
     "store/format/predictions.py": "pyarrow makes a table of bytes in memory, which durable writes",
+    "working_copies.py": "a copy of an object is a temporary file, whose bytes are verified as they arrive",
     "locks.py": "a lock is a file that must not be replaced while it is held",
     "store/chunk_cache.py": "what is kept of an object store is verified when it is read, and is no output",
     "cli/main.py": "puts the null device in the place of a standard output that is gone",

@@ -150,7 +150,7 @@ EVALUATE_PARAMETERS: ParameterTable = {
         "A store, labeled files like those the model's store was made of, or rows in memory. " + KINDS,
     ),
     "y": INGEST_PARAMETERS["y"],
-    "against": (f"{MODELS} | None", " = None", ""),
+    "against": (f"{MODELS} | None", "", ""),
 }
 """Parameters of ``evaluate`` that accept models and rows in memory."""
 CHANGE_PARAMETERS: ParameterTable = {

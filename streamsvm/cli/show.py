@@ -98,7 +98,7 @@ def _describe_classification(e: ModelEvaluation, result: EvaluateResult) -> Iter
     if e.AUC is not None:
         yield f"AUC                {e.AUC:.5f}  (within {e.AUC_error:.1g})"
         yield f"average precision  {_or_dash(e.average_precision)} of {e.positive}"
-        yield f"positive class     {e.positive}, {_share_of(e)} of the rows; --positive chooses another"
+        yield f"positive class     {e.positive}, {_share_of(e)} of the rows (--positive chooses another)"
     if e.hinge is not None:
         yield f"mean loss          {e.hinge:.5f} hinge, {e.squared_hinge:.5f} squared hinge"
     if e.log_loss is not None:

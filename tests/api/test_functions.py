@@ -452,7 +452,7 @@ def test_api_rows_where_a_store_or_a_model_is_named_are_refused(fitted_to_arrays
         lambda: sv.embed(X, tmp_path / "e", landmarks=5),
         lambda: sv.plan(X),
     ):
-        with pytest.raises(sv.UsageError, match="not the rows themselves") as refused:
+        with pytest.raises(sv.UsageError, match="cannot be the rows themselves") as refused:
             call()
         assert "sv.ingest" in refused.value.hint
     wrong: Any

@@ -145,6 +145,7 @@ HOW = {
     "seed": "of what is drawn; a method that draws nothing has the same result (tests/engine, tests/fault/test_determinism.py)",
     "threads": "the result does not depend on it (tests/contract/test_threads.py)",
     "cluster": "where the same is done (tests/cluster)",
+    "scratch": "where workers keep what a pass leaves (tests/cluster/test_no_shared_disk.py)",
     "overwrite": "a permission, of an output that is there (tests/test_outputs.py)",
     "resume": "a permission, where a run was stopped (tests/fault/test_kill.py)",
     "checkpoint_every": "when, not what (tests/fault)",

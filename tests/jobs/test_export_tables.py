@@ -363,7 +363,7 @@ def test_values_of_hashed_columns_are_refused_where_they_cannot_serve(tmp_path: 
         (crossed, "sql", train, "'street.zip' of the table is hashed"),
         (plain, "sql", train, "the model has none"),
         (model, "sql", tmp_path / "t.zarr", "is a store"),
-        (model, "sql", np.zeros((2, 2)), "those of a table"),
+        (model, "sql", np.zeros((2, 2)), "must be a table, whose columns have names"),
         (model, "sql", train, "more than 40 values.*'zip'"),
     )
     for refused, form, values, said in cases:

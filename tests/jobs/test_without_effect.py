@@ -156,7 +156,7 @@ def ingested(form: str, directory: Path, **settings: Any) -> list[str]:
     return [line for line in ingest(job).notices if line.startswith("without effect")]
 
 
-TABLE = "only csv, parquet, arrow, jsonl have a use for it"
+TABLE = "only csv, parquet, arrow, jsonl, delta, iceberg have a use for it"
 IDLE_READING: dict[str, tuple[str, dict[str, Any], str]] = {
     "words": ("csv", {"text_labels": True}, "--text-labels, because only svmlight have a use for it, and csv is read"),
     "header": ("jsonl", {"header": False}, "--header, because only csv have a use for it, and jsonl is read"),

@@ -43,9 +43,9 @@ ONE_HOT_BYTES = 8
 DENSE_BYTES = 4
 SPARSE_BELOW = 0.5
 """Rows are stored as CSR if their entries take less than this share of the bytes of dense rows."""
-COLUMN_BYTES = 8000
+COLUMN_BYTES = 8400
 """Bytes of memory per column of a table without its name: its type, its record, a block of its values (measured with
-CSV of 20,000 and 50,000 columns: 4,000 to 7,800, including the overhead of the allocator).
+CSV of 20,000 and 50,000 columns: 4,000 to 8,150, including the overhead of the allocator).
 """
 NAME_COPIES = 40
 """Bytes of memory per character of a name, which is copied to the header, a block, several objects and the manifest."""
