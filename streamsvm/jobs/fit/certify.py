@@ -1,7 +1,7 @@
 """Certify a finished training: compute the certificates of the model as it will be saved, and the status they justify.
 
-**Linear fits**: ``solvers/linear_rounding.py`` bounds the rounding error. With --standardize the solver sees float32 rows, whose entries differ by
-two roundings from the stored ones, to which the saved weights apply. If this can amount to more than a tenth of the
+**Linear fits**: ``solvers/linear_rounding.py`` bounds the rounding error. The saved weights apply to the stored rows. With
+--standardize the solver sees their float32 copies, whose entries differ from them by two roundings. If this can amount to more than a tenth of the
 tolerance, one more pass over the stored rows computes, in float64, P at the saved weights and D at the dual variables
 that the loss derivatives at these weights define.
 
@@ -13,15 +13,15 @@ large: the features of the solver differ from those of the saved model, f(x) = s
 over the rows computes, in float64, P of the saved model and D of the loss derivatives at this model. The stored W defines the
 map, so that b = W w holds exactly and the regularizer is still ||w||^2 of the solver's w.
 
-The solver's dual variables may give a larger D than the loss derivatives. D is also recomputed from them if the solver
-stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, for example
-because the variables were in memory only, the solver's D is corrected to first order: if rows or features change, P and
-D both change by -v.(change of v). The correction is the larger of two terms: DUAL_CHANGE_RATIO times the change of P, and a bound of
+The solver's dual variables may give a larger D than the loss derivatives. D is also recomputed from the solver's dual variables
+if it stores them per row or can compute them from features (``has_dual_witness``). If neither D is large enough, for
+example because the dual variables were not stored, the solver's D is corrected to first order: with v = sum_i a_i y_i x_i,
+P and D both change by -v.(change of v) if rows or features change. The correction is the larger of two terms: DUAL_CHANGE_RATIO times the change of P, and a bound of
 sum_i a*_i |change of m_i|; it is scaled up if v is far from w. The change of margins is measured on some rows from all
 parts of the store, at w and at v: at w alone nothing may change (w = 0, or all margins on the flat part of the loss).
 
-**Reserve**: these allowances are added after the solver has stopped, so that the solver works with a tolerance smaller
-than the requested one (``plan.ROUNDING_RESERVE``).
+**Reserve**: all these error bounds are added to the gap at the end. To leave room for them, the solver uses a tolerance
+smaller than the requested one (``plan.ROUNDING_RESERVE``).
 
 **Exact kernels**: ``solvers/kernel/rounding.py`` bounds the rounding error.
 
@@ -97,7 +97,7 @@ DUAL_CHANGE_RATIO = 10.0
 the changed margins if that is larger. The allowance is multiplied by 1 + ||v - w|| / sqrt(2 P), with ||v - w|| <= 2 sqrt(2 (P - D)).
 """
 SIGMAS = 4.0
-"""Allowance for the effect of changed margins with independent signs, in standard deviations of that effect."""
+"""The changes of margins are assumed to have independent signs; their effect is bounded by this many standard deviations."""
 ENCLOSURE_PASSES = 3.0
 """Cost of enclosures that are computed from all rows, in passes."""
 UPDATE_PASSES = 6.0
@@ -109,7 +109,7 @@ SWEEPS = 3
 def final_passes(plan: Plan) -> float:
     """Return the estimated duration of the final evaluation, in multiples of the duration of a training pass.
 
-    Kernel values in float64 add two to the one pass.
+    The final pass over kernel features takes three times as long as a pass, because kernel values are computed in float64.
     """
     if _map_of(plan) is not None:
         return 3.0
@@ -120,7 +120,7 @@ def final_passes(plan: Plan) -> float:
 
 
 class Evaluated(NamedTuple):
-    """What is proved of a problem at its saved weights, from which the optimum is enclosed (``enclose``)."""
+    """The certificate and the gradient at the saved weights, from which ``enclose`` computes a region that contains the optimum."""
 
     certificate: Certificate
     """P, D and a bound of their rounding errors that holds exactly, not only to first order."""
@@ -147,7 +147,7 @@ def certify(plan: Plan, training: Training, raw: Store, feature_store: Store) ->
 
 
 def row_weights(plan: Plan, store: Store) -> RowWeights | None:
-    """Return sum, sum of squares and maximum of the row weights; for several problems, the maximum of each.
+    """Return sum, sum of squares and maximum of the row weights; for several problems, the elementwise maximum over them.
 
     Sample weights are read from the store only if they are needed: in regression, for columns scaled in float32, and for
     enclosures, where the bound for a smooth loss needs the largest weight. Otherwise the result for a store with sample
@@ -221,8 +221,8 @@ def set_certificate(
 
     Returns the certificate that is proved exactly, not only to first order.
 
-    The dual value is recomputed from the loss derivatives and from the solver's dual variables. Only if it is too small,
-    and the solver has no dual variables of rows, the solver's own dual value is used. If the dual variables are written
+    The dual value is recomputed from the loss derivatives and from the solver's dual variables. The solver's own dual
+    value is used only if this value is too small and the solver does not store dual variables per row. If the dual variables are written
     to a file, the dual value is that of these variables, so that anyone can recompute it. The solver's value is below
     the optimum of the solver's problem, which to first order differs from that of the saved model by sum_i a*_i (change
     of m_i); a bound of that difference is subtracted.
@@ -300,27 +300,27 @@ def evaluate_scaled(
     for run, solution, evaluation in zip(training.runs, solutions, sums, strict=True):
         evaluation.transform(solution.w, features.map_sum)
         size = float(sizes @ max_abs_weights(solution.w))
-        off = (
-            2 * (len(sizes) + 2) * UNIT * size
-        )  # factor 2: the intercept for the stored columns is itself a rounded sum
+        # factor 2: the intercept for the stored columns is itself a rounded sum
+        margin_error = 2 * (len(sizes) + 2) * UNIT * size
         terms = plan.layout.rows
         if isinstance(evaluation, Evaluation):  # sums in doubled precision, and their transform to scaled columns
             terms = two_sum_terms(terms) + TRANSFORM_ROUNDINGS
         v = VectorSum(terms, running=False, spread=float(np.linalg.norm(sizes)))
-        proved = set_certificate(plan, run, evaluation, EvaluationErrors(off, v, weight_sums, size))
+        proved = set_certificate(plan, run, evaluation, EvaluationErrors(margin_error, v, weight_sums, size))
         if plan.enclosure is not None:
             gradient = None
             if run.problem.loss.smooth():
                 gradient = solution.w - evaluation.slopes[0].vector()
             largest_values = np.append(_sizes_of_rows(raw, 1.0)[:-1] * features.scale, abs(features.bias))
-            off = 2 * (len(sizes) + 2) * UNIT * float(largest_values @ np.abs(solution.w))
-            evaluated.append(_describe_point(plan, run, proved, gradient, (largest_values, off, terms, weight_sums)))
+            margin_error = 2 * (len(sizes) + 2) * UNIT * float(largest_values @ np.abs(solution.w))
+            described = (largest_values, margin_error, terms, weight_sums)
+            evaluated.append(_describe_point(plan, run, proved, gradient, described))
     return evaluated
 
 
 def _sizes_of_rows(store: Store, bias: float) -> Float64:
-    """Return r_j = max_i |x_ij| (d + 1,) of stored rows. Root mean squares would not do: statistics may include rows outside the
-    problem.
+    """Return r_j = max_i |x_ij| (d + 1,) of stored rows. The root mean squares of the statistics cannot be used here: they
+    may include rows outside the problem.
     """
     return largest_sizes(Raw(bias), store, bias)
 
