@@ -24,7 +24,7 @@ _PUBLIC_NAMES = {
         "tune",
     ),
     "streamsvm.api.stores_and_models": ("load_model", "open_store"),
-    "streamsvm.api.trackers": ("MlflowTracker", "TensorBoardTracker"),
+    "streamsvm.api.callbacks": ("MlflowTracker", "TensorBoardTracker"),
     "streamsvm.model": ("Model",),
     "streamsvm.errors": (
         "BudgetError",

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any, Literal
 
+from streamsvm.api.callbacks import MlflowTracker as MlflowTracker
+from streamsvm.api.callbacks import TensorBoardTracker as TensorBoardTracker
 from streamsvm.api.stores_and_models import load_model as load_model
 from streamsvm.api.stores_and_models import open_store as open_store
-from streamsvm.api.trackers import MlflowTracker as MlflowTracker
-from streamsvm.api.trackers import TensorBoardTracker as TensorBoardTracker
 from streamsvm.errors import BudgetError as BudgetError
 from streamsvm.errors import ClusterError as ClusterError
 from streamsvm.errors import ConfigError as ConfigError

@@ -23,7 +23,7 @@ REMOTE_SCHEME = re.compile(
 )
 """Schemes that are taken for a URL even if only one slash follows, as in a URL that was converted to a ``Path``."""
 OBJECT_SCHEMES = ("s3", "gs", "az", "https", "http")
-"""Schemes of the URLs that ``streamsvm.objects`` reads."""
+"""Schemes of the URLs that ``streamsvm.object_store`` reads."""
 WEB = ("http", "https")
 LOOPBACK = ("localhost", "127.0.0.1")
 """Servers that are read without encryption."""

@@ -36,7 +36,7 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from streamsvm import objects
+from streamsvm import object_store
 from streamsvm.config.options import Checked, options_of
 from streamsvm.errors import DataError, ExistsError, StorageError, StreamSVMError, UsageError
 from streamsvm.input_files import WEB, copied_folders, find_url, restore_urls, split_url
@@ -91,16 +91,20 @@ class WorkingFolder:
 
     def fetch(self) -> None:
         """Copy what an earlier run has left to this machine. Raises SecurityError, StorageError, DataError."""
-        found = [] if (facts := objects.find_object(self.url)) is None else [objects.Listed(self.url, *facts[:2])]
+        found = (
+            [] if (facts := object_store.find_object(self.url)) is None else [object_store.Listed(self.url, *facts[:2])]
+        )
         if self.kind == MODEL:
             stem, suffix = os.path.splitext(self.name)
             pattern = re.compile(rf"{re.escape(stem)}(\.C=.*{re.escape(suffix)}|\.html)")
-            found += [one for one in objects.list_folder(self.parent) if pattern.fullmatch(one.url.rpartition("/")[2])]
-            found += objects.list_objects(f"{self.url}.run")
+            found += [
+                one for one in object_store.list_folder(self.parent) if pattern.fullmatch(one.url.rpartition("/")[2])
+            ]
+            found += object_store.list_objects(f"{self.url}.run")
         elif self.kind == FOLDER:
-            found += objects.list_objects(self.url)
+            found += object_store.list_objects(self.url)
         elif self.kind in STORES:
-            found += [one for name in self.stores for one in objects.list_objects(f"{self.parent}/{name}")]
+            found += [one for name in self.stores for one in object_store.list_objects(f"{self.parent}/{name}")]
         for url, size, _ in found:
             name = url.removeprefix(f"{self.parent}/")
             path = self.folder / name
@@ -126,7 +130,7 @@ class WorkingFolder:
                 self._upload(name)
         if complete:
             gone = self._objects.keys() - set(names)
-            objects.remove_objects(f"{self.parent}/{name}" for name in sorted(gone))
+            object_store.remove_objects(f"{self.parent}/{name}" for name in sorted(gone))
             for name in gone:
                 del self._objects[name]
         self._published = time.monotonic()
@@ -140,7 +144,7 @@ class WorkingFolder:
     def remove(self, folder: Path) -> None:
         """Remove all objects of a folder. Raises SecurityError, StorageError."""
         prefix = str(folder.relative_to(self.folder))
-        objects.remove_objects(one.url for one in objects.list_objects(f"{self.parent}/{prefix}"))
+        object_store.remove_objects(one.url for one in object_store.list_objects(f"{self.parent}/{prefix}"))
         self._objects = {name: one for name, one in self._objects.items() if not name.startswith(f"{prefix}/")}
 
     def url_of(self, path: Path) -> str:
@@ -160,7 +164,7 @@ class WorkingFolder:
             return
         self.check_lock()
         create = self._is_last(name) and known is None and not self.overwrite
-        objects.upload_file(path, f"{self.parent}/{name}", create=create)
+        object_store.upload_file(path, f"{self.parent}/{name}", create=create)
         self._objects[name] = current
 
     def _files(self) -> Iterator[str]:
@@ -186,7 +190,7 @@ def download_file(url: str, path: Path) -> None:
     A bit that changes on the way is noticed by the MD5, which is the ETag of most objects of S3; of others, by a second copy: the object
     is asked for until the MD5 is the ETag, or that of the copy before. Raises MissingError, SecurityError, StorageError, DataError.
     """
-    facts = objects.object_facts(url)
+    facts = object_store.object_facts(url)
     known = {(facts.etag or "").strip('"')}
     for _ in range(DOWNLOADS):
         md5 = _download_once(url, path, facts)
@@ -197,14 +201,14 @@ def download_file(url: str, path: Path) -> None:
     raise DataError(message, code="E-CRC", hint="check the network, then run the same command again")
 
 
-def _download_once(url: str, path: Path, facts: objects.ObjectFacts) -> str:
+def _download_once(url: str, path: Path, facts: object_store.ObjectFacts) -> str:
     """Copy an object to a file and return the MD5 of what arrived."""
     md5 = hashlib.md5(usedforsecurity=False)
-    piece = memoryview(bytearray(min(objects.SENT_PART_BYTES, facts.size)))
+    piece = memoryview(bytearray(min(object_store.SENT_PART_BYTES, facts.size)))
     with open(path, "wb", buffering=0) as file:
         for start in range(0, facts.size, len(piece) or 1):
             part = piece[: min(len(piece), facts.size - start)]
-            objects.read_range(url, start, part, facts.size, facts.etag)
+            object_store.read_range(url, start, part, facts.size, facts.etag)
             file.write(part)
             md5.update(part)
     return md5.hexdigest()
@@ -313,16 +317,16 @@ def _urls_of(job: Checked) -> list[tuple[str, str, list[str]]]:
 
 def _fetch_input(url: str, path: Path) -> None:
     """Copy an input of a job: a file, or a folder and its files. Raises MissingError, SecurityError, StorageError, DataError."""
-    if objects.is_object(url):
+    if object_store.is_object(url):
         download_file(url, path)
         with suppress(StreamSVMError):  # a record of the run beside a model is not needed
-            for one in objects.list_objects(f"{url}.run"):
+            for one in object_store.list_objects(f"{url}.run"):
                 if "/checkpoint/" not in one.url:
                     _download_below(one.url, url.rpartition("/")[0], path.parent)
         return
-    files = objects.list_objects(url)
+    files = object_store.list_objects(url)
     if not files:
-        objects.object_facts(url)  # raises MissingError
+        object_store.object_facts(url)  # raises MissingError
     for one in files:
         _download_below(one.url, url.rpartition("/")[0], path.parent)
 
@@ -342,7 +346,7 @@ def _open_output(output: WorkingFolder, *, keep: bool) -> Iterator[None]:
     with ExitStack() as stack:
         if output.kind != FILE:
             output.lock = stack.enter_context(hold_remote_lock(f"{output.parent}/.{output.name}.lock", output.url))
-        if output.kind == STORE and not keep and objects.is_object(f"{output.url}/{MANIFEST}"):
+        if output.kind == STORE and not keep and object_store.is_object(f"{output.url}/{MANIFEST}"):
             raise ExistsError(f"{output.url} exists already", hint="choose another name, or pass --overwrite")
         output.fetch()
         _open.append(output)
@@ -394,14 +398,14 @@ class RemoteLock:
         _held.discard(self._token)
         if not self._taken_by:
             with suppress(StreamSVMError):
-                objects.remove_objects([self._url])
+                object_store.remove_objects([self._url])
 
-    def _acquire(self) -> objects.ObjectFacts:
+    def _acquire(self) -> object_store.ObjectFacts:
         while True:
             try:
-                return objects.create_object(self._url, self._content())
+                return object_store.create_object(self._url, self._content())
             except ExistsError:
-                held = objects.find_object(self._url)
+                held = object_store.find_object(self._url)
                 if held is None:
                     continue
                 holder = self._read()
@@ -413,7 +417,7 @@ class RemoteLock:
                         f"ends after {STALE_SECONDS:g} s",
                     ) from None
                 with suppress(DataError):  # another process was faster: look again
-                    return objects.replace_object(self._url, self._content(), held)
+                    return object_store.replace_object(self._url, self._content(), held)
 
     def _renew(self) -> None:
         while not self._ended.wait(RENEWAL_SECONDS):
@@ -421,7 +425,7 @@ class RemoteLock:
 
     def _try_to_renew(self) -> None:
         try:
-            self._facts = objects.replace_object(self._url, self._content(), self._facts)
+            self._facts = object_store.replace_object(self._url, self._content(), self._facts)
             self._renewed = time.monotonic()
         except DataError:
             self._taken_by = describe_process(self._read())
@@ -433,7 +437,7 @@ class RemoteLock:
 
     def _read(self) -> JsonObject:
         try:
-            holder = json.loads(objects.read_object(self._url, LARGEST_LOCK))
+            holder = json.loads(object_store.read_object(self._url, LARGEST_LOCK))
         except (ValueError, StreamSVMError):
             return {}
         return holder if isinstance(holder, dict) else {}

@@ -23,7 +23,7 @@ from xml.sax.saxutils import escape, unescape
 
 import pytest
 
-from streamsvm import objects
+from streamsvm import object_store
 
 ACCESS_KEY, SECRET = "an-access-key", "the-secret-that-nobody-sees"
 BUSY = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>'
@@ -268,9 +268,9 @@ def _tag(body: bytes) -> str:
 @contextmanager
 def serve_folder(folder: Path, prefix: str, patch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
     """Run a server with the files of a folder, which the environment names; requests are repeated without long pauses."""
-    patch.setattr(objects, "FIRST_PAUSE", 0.001)
-    patch.setattr(objects, "_in_flight", objects._InFlight())
-    objects._client.cache_clear()
+    patch.setattr(object_store, "FIRST_PAUSE", 0.001)
+    patch.setattr(object_store, "_in_flight", object_store._InFlight())
+    object_store._client.cache_clear()
     with serve_objects() as server:
         server.put_folder(folder, prefix)
         for name, value in server.environment().items():

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import streamsvm as sv
-from streamsvm import objects
+from streamsvm import object_store
 from streamsvm.store import read_chunk
 from streamsvm.working_copies import download_file
 
@@ -127,7 +127,7 @@ def run_seaweedfs(weed: str, folder: Path) -> Iterator[tuple[int, int]]:
 
 def create_bucket(port: int) -> None:
     """Create the bucket; an open port is not yet a server that answers."""
-    from streamsvm.objects import _client, write_object
+    from streamsvm.object_store import _client, write_object
 
     deadline = time.monotonic() + START_SECONDS
     with use_environment(s3_environment(port)):
@@ -319,13 +319,13 @@ def use_environment(variables: dict[str, str]) -> Iterator[None]:
     """Set variables of the environment, for new clients, while the context lasts."""
     before = dict(os.environ)
     os.environ.update(variables)
-    objects._client.cache_clear()
+    object_store._client.cache_clear()
     try:
         yield
     finally:
         os.environ.clear()
         os.environ.update(before)
-        objects._client.cache_clear()
+        object_store._client.cache_clear()
 
 
 def digest(content: bytes) -> str:
@@ -367,10 +367,10 @@ def compare_reading(threads: int = 4, repeats: int = 3) -> None:
     sv.synth("susy", url, rows=2_000_000, chunk="4MiB", overwrite=True)
     store = sv.open_store(url)
     client, keys = (
-        objects._client(f"s3://{BUCKET}", 30.0, os.getpid()),
-        [one.url.removeprefix(f"s3://{BUCKET}/") for one in objects.list_objects(f"{url}/X") if "/c." in one.url],
+        object_store._client(f"s3://{BUCKET}", 30.0, os.getpid()),
+        [one.url.removeprefix(f"s3://{BUCKET}/") for one in object_store.list_objects(f"{url}/X") if "/c." in one.url],
     )
-    nbytes = sum(one.size for one in objects.list_objects(f"{url}/X"))
+    nbytes = sum(one.size for one in object_store.list_objects(f"{url}/X"))
     read_with_threads = ThreadPoolExecutor(threads).map
     buffers = [store.buffers() for _ in range(threads)]
 

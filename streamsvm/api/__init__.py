@@ -7,5 +7,5 @@ inputs             rows and models in memory as arguments
 stores_and_models  open_store, load_model
 run_job            running a job: progress, interruption, callbacks
 wording            messages in terms of parameters instead of options
-trackers           MLflow and TensorBoard
+callbacks          of events and passes; MLflow and TensorBoard
 """

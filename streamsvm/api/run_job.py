@@ -7,24 +7,18 @@ runs: the job saves its state and raises InterruptedRun, and the previous signal
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from streamsvm.api.trackers import OnPass, report_passes
+from streamsvm.api.callbacks import OnEvent, OnPass, open_job_report, report_passes
 from streamsvm.api.wording import to_python
 from streamsvm.config.options import Checked
-from streamsvm.display.terminal import open_notebook_report
 from streamsvm.engine.signals import allow_interrupt
 from streamsvm.errors import StreamSVMWarning
 from streamsvm.jobs import JobResult
-from streamsvm.type_aliases import JsonObject
-from streamsvm.types import Report, silent
+from streamsvm.types import Report
 from streamsvm.working_copies import run_with_copies
-
-OnEvent = Callable[[JsonObject], object]
-"""A callback with each event of a job; its return value is ignored."""
 
 
 def run_job(
@@ -57,23 +51,3 @@ def run_job(
     for warning in result.warnings:
         warnings.warn(warning, StreamSVMWarning, stacklevel=3)
     return result
-
-
-@contextmanager
-def open_job_report(*, progress: bool, on_event: OnEvent | None) -> Iterator[Report]:
-    """Provide the report to which a job sends its events: a progress bar, the callback ``on_event``, both, or neither."""
-    with open_notebook_report() if progress else _open_silent_report() as bar:
-        if on_event is None:
-            yield bar
-            return
-
-        def report_both(event: JsonObject) -> None:
-            bar(event)
-            on_event(event)
-
-        yield report_both
-
-
-@contextmanager
-def _open_silent_report() -> Iterator[Report]:
-    yield silent

@@ -33,7 +33,7 @@ from streamsvm.engine.signals import Interruption
 from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
-from streamsvm.objects import list_objects, remove_objects
+from streamsvm.object_store import list_objects, remove_objects
 from streamsvm.type_aliases import Array, JsonObject, ValuesByName
 from streamsvm.types import Report, Status
 from streamsvm.working_copies import publish, remove_published

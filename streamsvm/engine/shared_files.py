@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
-from streamsvm import durable, objects
+from streamsvm import durable, object_store
 from streamsvm.errors import DataError, MissingError
 from streamsvm.type_aliases import BytesLike
 from streamsvm.working_copies import download_file
@@ -35,7 +35,7 @@ def join_place(place: Place, name: str) -> Place:
 def write_shared(place: Place, name: str, *pieces: BytesLike) -> None:
     """Write a file. Raises StorageError, SecurityError."""
     if isinstance(place, str):
-        objects.write_object(f"{place}/{name}", b"".join(pieces))
+        object_store.write_object(f"{place}/{name}", b"".join(pieces))
     else:
         durable.write_file(place / name, *pieces)
 
@@ -51,7 +51,7 @@ def read_shared(place: Place, name: str, check: Callable[[bytes], _Result]) -> _
 
     def read() -> bytes:
         try:
-            return objects.read_object(f"{place}/{name}", LARGEST_FILE)
+            return object_store.read_object(f"{place}/{name}", LARGEST_FILE)
         except MissingError:
             return b""
 
@@ -66,7 +66,7 @@ def write_shared_file(place: Place, name: str, write: Callable[[Path], None]) ->
     with tempfile.TemporaryDirectory(prefix="streamsvm-") as folder:
         copy = Path(folder, name)
         write(copy)
-        objects.upload_file(copy, f"{place}/{name}")
+        object_store.upload_file(copy, f"{place}/{name}")
 
 
 def read_shared_file(place: Place, name: str, read: Callable[[Path], _Result]) -> _Result:
@@ -89,7 +89,7 @@ def read_shared_file(place: Place, name: str, read: Callable[[Path], _Result]) -
 def remove_shared(place: Place, names: Iterable[str]) -> None:
     """Remove files; one that is not there is no error. Raises StorageError, SecurityError."""
     if isinstance(place, str):
-        objects.remove_objects(f"{place}/{name}" for name in names)
+        object_store.remove_objects(f"{place}/{name}" for name in names)
         return
     for name in names:
         (place / name).unlink(missing_ok=True)
@@ -100,5 +100,5 @@ def _read_again_if_damaged(read: Callable[[], _Result]) -> _Result:
         try:
             return read()
         except DataError:
-            objects.note_retry()
+            object_store.note_retry()
     return read()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import find_url
-from streamsvm.objects import object_facts
+from streamsvm.object_store import object_facts
 from streamsvm.store import open_store
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.views import Section

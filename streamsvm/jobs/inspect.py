@@ -18,7 +18,7 @@ from streamsvm.errors import DataError, MissingError
 from streamsvm.input_files import find_url, is_folder, is_there
 from streamsvm.jobs.ingest.notices import label_drift
 from streamsvm.model.model import CURVES
-from streamsvm.objects import is_object, object_facts
+from streamsvm.object_store import is_object, object_facts
 from streamsvm.schedule import budget
 from streamsvm.schedule.machine import count_wanted_threads, disk_speed
 from streamsvm.store import open_store

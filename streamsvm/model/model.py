@@ -26,7 +26,7 @@ from streamsvm.array_file import open_container, pieces
 from streamsvm.errors import DataError, MissingError, StreamSVMError, UsageError, quote
 from streamsvm.input_files import find_url, is_file, open_regular
 from streamsvm.losses import LOSSES
-from streamsvm.objects import upload_file
+from streamsvm.object_store import upload_file
 from streamsvm.registry import load as load_name
 from streamsvm.rows import Float64, Int32, Rows, row_count
 from streamsvm.type_aliases import Array, JsonObject

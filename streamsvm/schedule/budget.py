@@ -19,7 +19,7 @@ from streamsvm.compute import freed_memory, passes_loaded
 from streamsvm.config.units import mib
 from streamsvm.errors import BudgetError
 from streamsvm.input_files import find_url
-from streamsvm.objects import MAX_IN_FLIGHT, SENT_PART_BYTES
+from streamsvm.object_store import MAX_IN_FLIGHT, SENT_PART_BYTES
 from streamsvm.schedule.machine import anonymous_bytes, available_bytes, groups_of, text_of
 from streamsvm.types import Layout, Term
 from streamsvm.working_copies import UPLOADS, find_working_folder

@@ -21,7 +21,7 @@ import numpy as np
 from streamsvm.compute.random import permutation, visit_seed
 from streamsvm.compute.threading import end_all, start_all
 from streamsvm.errors import StorageError
-from streamsvm.objects import MAX_IN_FLIGHT
+from streamsvm.object_store import MAX_IN_FLIGHT
 from streamsvm.rows import Int32
 from streamsvm.types import Buffers, Chunk, Layout, Store, Visit
 

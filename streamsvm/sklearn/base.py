@@ -35,10 +35,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, check_random_state
 
+from streamsvm.api.callbacks import open_job_report, report_passes
 from streamsvm.api.functions import convert_options, equal_values, explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
-from streamsvm.api.run_job import open_job_report
-from streamsvm.api.trackers import report_passes
 from streamsvm.api.wording import explain_interruption, python_words, to_python
 from streamsvm.config.command_table import make_job
 from streamsvm.config.options import Checked

@@ -12,9 +12,9 @@ import numpy as np
 from sklearn.model_selection import BaseCrossValidator, check_cv
 from sklearn.utils.validation import _num_samples
 
+from streamsvm.api.callbacks import open_job_report
 from streamsvm.api.functions import explain_synonyms, ingest
 from streamsvm.api.inputs import find_or_make_store
-from streamsvm.api.run_job import open_job_report
 from streamsvm.errors import UsageError
 from streamsvm.jobs.folds import CHUNKS_PER_FOLD, assign_at_random, cut_sizes
 from streamsvm.jobs.tune.options import TuneFilesJob

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from streamsvm import durable
-from streamsvm.objects import object_facts, read_range
+from streamsvm.object_store import object_facts, read_range
 
 LABEL_BYTES = 256 << 20
 """Bytes of labels and weights that are kept without being asked for."""

@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from streamsvm import objects
+from streamsvm import object_store
 from streamsvm.errors import DataError, StorageError
 from streamsvm.input_files import open_regular
 from streamsvm.store.format.arrays import ArraySpec
@@ -276,4 +276,4 @@ def is_disk_error(error: Exception) -> bool:
 
 def count_retries() -> int:
     """Return the number of reads that this process has repeated, of disks and of object stores."""
-    return _retried + objects.count_retries()
+    return _retried + object_store.count_retries()

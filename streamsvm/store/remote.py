@@ -20,7 +20,7 @@ import numpy as np
 from crc32c import crc32c
 
 from streamsvm.errors import DataError, MissingError, UsageError
-from streamsvm.objects import note_retry, read_object, read_range
+from streamsvm.object_store import note_retry, read_object, read_range
 from streamsvm.store.chunk_cache import LABEL_BYTES, ChunkCache
 from streamsvm.store.disk_reads import Segment, find_segments
 from streamsvm.store.format import compression, statistics

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from streamsvm import durable
-from streamsvm.objects import remove_objects, write_object
+from streamsvm.object_store import remove_objects, write_object
 from streamsvm.store.disk_reads import CRC_BYTES
 from streamsvm.store.format import manifest as manifests
 from streamsvm.store.format.arrays import ArraySpec

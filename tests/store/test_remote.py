@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from scipy import sparse
 
 import streamsvm as sv
-from streamsvm import objects
+from streamsvm import object_store
 from streamsvm.cli.main import cli
 from streamsvm.jobs.fit.options import FitJob
 from streamsvm.jobs.fit.plan import make_plan
@@ -117,7 +117,7 @@ def test_remote_answer_longer_than_its_object_takes_no_memory(server: ObjectServ
     tracemalloc.start()
     try:
         with pytest.raises(sv.StorageError, match="there was no whole answer"):
-            objects.read_object("s3://bucket/long", 4 << 20)
+            object_store.read_object("s3://bucket/long", 4 << 20)
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
         tracemalloc.stop()
@@ -253,7 +253,7 @@ def test_remote_profile_gives_the_keys(server: ObjectServer, tmp_path: Path, mon
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "credentials"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "absent"))
     monkeypatch.setenv("AWS_PROFILE", "work")
-    objects._client.cache_clear()
+    object_store._client.cache_clear()
     assert sv.open_store(URL).layout.rows == 3000
 
 

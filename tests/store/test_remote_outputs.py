@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 import streamsvm as sv
-from streamsvm import durable, objects, working_copies
+from streamsvm import durable, object_store, working_copies
 from streamsvm.cli.main import cli
 from tests.object_server import ACCESS_KEY, SECRET, ObjectServer, serve_folder
 
@@ -282,14 +282,14 @@ def test_remote_service_that_is_gone_in_the_middle_of_a_fit_leaves_a_checkpoint(
 def test_remote_file_is_sent_in_parts_where_it_is_large(
     server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects, "MAX_WHOLE_BYTES", 1 << 20)
-    monkeypatch.setattr(objects, "SENT_PART_BYTES", 5 << 20)
+    monkeypatch.setattr(object_store, "MAX_WHOLE_BYTES", 1 << 20)
+    monkeypatch.setattr(object_store, "SENT_PART_BYTES", 5 << 20)
     content = np.random.default_rng(0).bytes(12_000_001)
     (tmp_path / "large").write_bytes(content)
-    objects.upload_file(tmp_path / "large", "s3://bucket/large", create=True)
+    object_store.upload_file(tmp_path / "large", "s3://bucket/large", create=True)
     assert server.objects["/bucket/large"] == content
     with pytest.raises(sv.ExistsError, match="s3://bucket/large exists already"):
-        objects.upload_file(tmp_path / "large", "s3://bucket/large", create=True)
+        object_store.upload_file(tmp_path / "large", "s3://bucket/large", create=True)
 
 
 def test_remote_units_that_are_sent_are_counted_in_the_plan(folder: Path, server: ObjectServer) -> None:

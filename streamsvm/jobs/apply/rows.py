@@ -27,7 +27,7 @@ from streamsvm.features.expansion import WORKING_BYTES
 from streamsvm.input_files import find_url, is_folder
 from streamsvm.jobs.without_effect import STORE
 from streamsvm.model import Model
-from streamsvm.objects import is_object
+from streamsvm.object_store import is_object
 from streamsvm.proofs.kept import TILE_BYTES
 from streamsvm.rows import CSR, Float64, Int32, Rows, row_count
 from streamsvm.schedule import budget

@@ -16,7 +16,7 @@ from typing import Self
 
 from streamsvm.errors import DataError, MissingError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, is_folder, is_there, what_is
-from streamsvm.objects import is_object
+from streamsvm.object_store import is_object
 from streamsvm.store.foreign import HDF5_MAGIC, foreign_format
 from streamsvm.store.format.manifest import FILE
 from streamsvm.store.sources.byte_stream import BYTE_ORDER_MARK, STANDARD_INPUT, Input, check_encoding, source_name

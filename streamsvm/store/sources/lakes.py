@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamsvm.errors import DataError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, split_url
-from streamsvm.objects import list_objects
+from streamsvm.object_store import list_objects
 from streamsvm.type_aliases import JsonObject
 
 if TYPE_CHECKING:  # pyarrow is imported by formats of tables only

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from streamsvm.errors import MissingError, UsageError, quote
 from streamsvm.input_files import WEB, find_url, open_regular, split_url
-from streamsvm.objects import ObjectFacts, find_object, is_object, list_objects, object_facts, read_range
+from streamsvm.object_store import ObjectFacts, find_object, is_object, list_objects, object_facts, read_range
 from streamsvm.store.foreign import MANIFEST
 from streamsvm.store.sources.lakes import refuse_tables_in_listing
 from streamsvm.store.sources.partitions import is_partition

@@ -14,7 +14,7 @@ from streamsvm.durable import PARTIAL
 from streamsvm.errors import ConfigError, DataError, ExistsError, StorageError, UsageError, quote
 from streamsvm.input_files import find_url
 from streamsvm.locks import hold_lock
-from streamsvm.objects import object_facts
+from streamsvm.object_store import object_facts
 from streamsvm.outputs import STORE, Kind, Output, output_path
 from streamsvm.store import create
 from streamsvm.store.format import manifest as manifests

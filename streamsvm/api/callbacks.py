@@ -1,4 +1,5 @@
-"""Callbacks with a record of each pass, and those that log it to MLflow or TensorBoard: ``sv.fit(..., on_pass=sv.MlflowTracker())``.
+"""Callbacks with each event of a job or a record of each pass, and those that log records to MLflow or TensorBoard:
+``sv.fit(..., on_pass=sv.MlflowTracker())``.
 
 The events of a pass, one for each problem, are merged into one record. MLflow and TensorBoard are optional; a tracker
 imports its package when it is created.
@@ -7,15 +8,17 @@ imports its package when it is created.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from os import PathLike, fspath
 from types import TracebackType
 from typing import Any, Self
 
+from streamsvm.display.terminal import open_notebook_report
 from streamsvm.engine.loop import end_fit
 from streamsvm.errors import UsageError
 from streamsvm.type_aliases import JsonObject
-from streamsvm.types import Report
+from streamsvm.types import Report, silent
 
 OnPass = Callable[[JsonObject], object]
 """A callback with the record of a pass. If it returns True, the fit ends after one more pass, which computes the certificate."""
@@ -68,6 +71,30 @@ def report_passes(report: Report, on_pass: OnPass) -> Report:
         records(event)
 
     return report_both
+
+
+OnEvent = Callable[[JsonObject], object]
+"""A callback with each event of a job; its return value is ignored."""
+
+
+@contextmanager
+def open_job_report(*, progress: bool, on_event: OnEvent | None) -> Iterator[Report]:
+    """Provide the report to which a job sends its events: a progress bar, the callback ``on_event``, both, or neither."""
+    with open_notebook_report() if progress else _open_silent_report() as bar:
+        if on_event is None:
+            yield bar
+            return
+
+        def report_both(event: JsonObject) -> None:
+            bar(event)
+            on_event(event)
+
+        yield report_both
+
+
+@contextmanager
+def _open_silent_report() -> Iterator[Report]:
+    yield silent
 
 
 def numbers_in(record: JsonObject) -> dict[str, float]:
