@@ -5,7 +5,7 @@ Every public name is a name of ``streamsvm`` itself, which imports it from here 
 functions          the commands as functions; signatures and docstrings made of their options
 inputs             rows and models in memory as arguments
 stores_and_models  open_store, load_model
-run_job            running a job: progress, interruption, callbacks
+run_job            running a job: interruption, warnings, failures
 wording            messages in terms of parameters instead of options
 callbacks          of events and passes; MLflow and TensorBoard
 """
