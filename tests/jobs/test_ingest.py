@@ -179,7 +179,7 @@ def test_ingest_more_columns_than_there_is_memory_for(tmp_path: Path) -> None:
     """C29: each costs some KiB before the first value is stored."""
     path, names = tmp_path / "a.csv", ",".join(f"x{j}" for j in range(99_999))
     path.write_text(f"{names},y\n" + "0," * 99_999 + "1\n")
-    with pytest.raises(StreamSVMError, match=r"a\.csv has 100000 columns: about 785MiB are needed") as caught:
+    with pytest.raises(StreamSVMError, match=r"a\.csv has 100000 columns: about \d+MiB are needed") as caught:
         run(path, label="y", memory=budget.NOMINAL + (200 << 20))
     assert (caught.value.code, caught.value.exit_code) == ("E-BUDGET", 78)
     assert not (tmp_path / "s.zarr").exists()
