@@ -29,11 +29,11 @@ from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
 from streamsvm.durable import sweep
 from streamsvm.engine.fit_state import SAVED_FIELDS, ProblemRun, Training
+from streamsvm.engine.shared_files import close_place, open_place
 from streamsvm.engine.signals import Interruption
 from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
 from streamsvm.errors import DataError, ExistsError, InterruptedRun, StreamSVMError, quote
-from streamsvm.object_store import list_objects, remove_objects
 from streamsvm.type_aliases import Array, JsonObject, ValuesByName
 from streamsvm.types import Report, Status
 from streamsvm.working_copies import publish, remove_published
@@ -236,8 +236,8 @@ class CheckpointDirectory:
     directory: Path
     number: int = 0
     """Number of the last checkpoint written or read; 0: there is none."""
-    scratch: str | None = None
-    """Base URL for the files of cluster workers; None if they use the checkpoint directory itself."""
+    shared: str | None = None
+    """URL below which the workers of a cluster keep their files; None if they use the checkpoint directory itself."""
     keep_after_success: bool = False
     """Whether to keep the checkpoints after a normal end, because a resumed run could improve the result."""
 
@@ -252,6 +252,8 @@ class CheckpointDirectory:
             self._remove()
         durable.make_directory(self.directory)
         sweep(self.directory.parent)
+        if self.shared is not None:
+            open_place(self.shared)
         try:
             yield
         except BaseException:
@@ -263,10 +265,10 @@ class CheckpointDirectory:
             self._remove()
 
     def _remove(self) -> None:
+        if self.shared is not None:
+            close_place(self.shared)
         shutil.rmtree(self.directory, ignore_errors=True)
         remove_published(self.directory)
-        if self.scratch is not None:
-            remove_objects(one.url for one in list_objects(self.scratch))
 
     def check_absent(self) -> None:
         """Raise ExistsError if an interrupted run has left a checkpoint, which a new run would remove."""

@@ -1,6 +1,11 @@
 """Files that the workers of a cluster share: in a folder that all of them see, or as objects below a URL.
 
 A name is written once with the same bytes, also by a task that runs twice, so that nobody sees a file change.
+
+A task that runs twice may write when its run has ended and the files below a URL have been removed. So the run keeps a mark
+there, removes it first, and then lists and removes the files (``open_place``, ``close_place``). A task looks for the mark
+after it has written: if it is gone, the task removes its file itself; if it is there, the file was written before the
+list was made.
 """
 
 from __future__ import annotations
@@ -22,6 +27,8 @@ NOT_SHARED_HINT = (
     "else start again with --overwrite in place of --resume"
 )
 LARGEST_FILE = 1 << 40
+OPEN_MARK = "open"
+"""The object below the URL of a run that says that the run goes on."""
 ARRIVALS = 4
 """How often an object that arrives damaged is asked for."""
 _Result = TypeVar("_Result")
@@ -32,10 +39,28 @@ def join_place(place: Place, name: str) -> Place:
     return f"{place}/{name}" if isinstance(place, str) else place / name
 
 
+def open_place(url: str) -> None:
+    """Let tasks keep files below a URL. Raises StorageError, SecurityError."""
+    object_store.write_object(f"{url}/{OPEN_MARK}", b"open")
+
+
+def close_place(url: str) -> None:
+    """Remove the files below a URL, also those that tasks write later. Raises StorageError, SecurityError."""
+    object_store.remove_objects([f"{url}/{OPEN_MARK}"])
+    object_store.remove_objects(one.url for one in object_store.list_objects(url))
+
+
+def _remove_if_closed(url: str, name: str) -> None:
+    """Remove a file that was written when its run had ended."""
+    if not object_store.is_object(f"{url}/{OPEN_MARK}"):
+        object_store.remove_objects([f"{url}/{name}"])
+
+
 def write_shared(place: Place, name: str, *pieces: BytesLike) -> None:
     """Write a file. Raises StorageError, SecurityError."""
     if isinstance(place, str):
         object_store.write_object(f"{place}/{name}", b"".join(pieces))
+        _remove_if_closed(place, name)
     else:
         durable.write_file(place / name, *pieces)
 
@@ -67,6 +92,7 @@ def write_shared_file(place: Place, name: str, write: Callable[[Path], None]) ->
         copy = Path(folder, name)
         write(copy)
         object_store.upload_file(copy, f"{place}/{name}")
+    _remove_if_closed(place, name)
 
 
 def read_shared_file(place: Place, name: str, read: Callable[[Path], _Result]) -> _Result:

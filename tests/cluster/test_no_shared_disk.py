@@ -90,7 +90,7 @@ def test_cluster_without_a_shared_folder_finds_the_bits_of_this_process_alone(
             assert [key for key in server.written if key.startswith("/bucket/scratch/again.")]
             with pytest.raises(UsageError, match="a folder that all workers see"):
                 fit(replace(again, kernel="rbf", landmarks=9, embedding="disk", overwrite=True), executor=executor)
-    assert not [key for key in server.objects if "/ckpt-" in key or key.startswith("/bucket/scratch")]
+    assert not [key for key in server.objects if "/checkpoint/" in key or key.startswith("/bucket/scratch")]
     written = b"".join(server.objects.values())
     assert SECRET.encode() not in written
     assert ACCESS_KEY.encode() not in written

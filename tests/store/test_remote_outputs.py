@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import streamsvm as sv
 from streamsvm import durable, object_store, working_copies
 from streamsvm.cli.main import cli
+from streamsvm.engine.shared_files import close_place, open_place, write_shared, write_shared_file
 from tests.object_server import ACCESS_KEY, SECRET, ObjectServer, serve_folder
 
 FAULTS = {"busy": 0.02, "reset": 0.04, "lost": 0.05, "cut": 0.03, "flip": 0.03}
@@ -295,3 +296,19 @@ def test_remote_file_is_sent_in_parts_where_it_is_large(
 def test_remote_units_that_are_sent_are_counted_in_the_plan(folder: Path, server: ObjectServer) -> None:
     with pytest.raises(sv.BudgetError, match="units being sent"):
         sv.ingest(folder / "rows.csv", STORE, label="y", memory="150MiB", chunk="64MiB")
+
+
+def test_file_of_a_task_that_ends_after_its_run_does_not_stay_in_the_bucket(server: ObjectServer) -> None:
+    place = "s3://bucket/m.ssvm.run/checkpoint"
+    open_place(place)
+    write_shared(place, "alpha.00000.1", b"state")
+    write_shared_file(place, "home.1", lambda path: durable.write_file(path, b"state"))
+    assert {
+        "/bucket/m.ssvm.run/checkpoint/alpha.00000.1",
+        "/bucket/m.ssvm.run/checkpoint/home.1",
+    } <= server.objects.keys()
+    close_place(place)
+    write_shared(place, "alpha.00001.1", b"state")
+    write_shared_file(place, "home.2", lambda path: durable.write_file(path, b"state"))
+    assert "/bucket/m.ssvm.run/checkpoint/alpha.00001.1" in server.written
+    assert not [key for key in server.objects if "/checkpoint/" in key]

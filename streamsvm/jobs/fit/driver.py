@@ -365,8 +365,8 @@ def _plan_and_fit(  # noqa: PLR0917
     store, held_out = open_training_store(job, chooses_C=test_store is not None)
     checkpoints = CheckpointDirectory(run_folder(target) / "checkpoint")
     shared = _shared_place(job, checkpoints.directory)
-    if job.scratch is not None and isinstance(shared, str):
-        checkpoints.scratch = shared
+    if isinstance(shared, str) and (executor is not None or job.scratch is not None):
+        checkpoints.shared = shared
     if executor is not None and isinstance(shared, str) and (job.landmarks or job.landmark_file):
         job = _compute_features_in_passes(job)
     if not (job.resume or job.overwrite):
