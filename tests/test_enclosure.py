@@ -384,9 +384,14 @@ def test_balls_of_wide_sparse_rows_cost_their_entries_and_agree_with_dense_ones(
     indptr = np.arange(0, 60, 5, dtype=np.int64)
     indices = np.concatenate([np.sort(r.permutation(5000)[:5]) for _ in range(11)]).astype(np.int32)
     X = CSR(r.standard_normal(55).astype(np.float32), indices, indptr)
-    dense = ball.interval(kept.features(X))
-    assert np.allclose(kept.intervals(X)[0][:, 0], dense[0], rtol=1e-6)
-    assert np.allclose(kept.intervals(X)[1][:, 0], dense[1], rtol=1e-6)
+    rows = kept.features(X).astype(np.longdouble)
+    middle, half = rows @ ball.center, ball.slack * np.sqrt(np.square(rows).sum(axis=1))
+    sparse = [side[:, 0] for side in kept.intervals(X)]
+    assert np.allclose(sparse, [middle - half, middle + half], rtol=1e-12)
+    low, high = ball.interval(kept.features(X))  # its rows are rounded to float32, outwards
+    assert np.all((low <= sparse[0]) & (sparse[1] <= high))
+    assert np.allclose((low + high) / 2, middle, rtol=1e-12)
+    assert np.all((high - low) / 2 <= half * (1.0 + 2.0**-22))
 
 
 @pytest.mark.parametrize("size", [1.0, 1e-25, 1e25, 1e-44, 3e38])
