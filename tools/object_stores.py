@@ -63,6 +63,7 @@ AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZ
 """The account of every Azurite, from its documentation."""
 START_SECONDS = 60.0
 FAULTS = {"busy": 0.05, "reset": 0.05, "cut": 0.05, "flip": 0.05}
+"""The share of requests that get each fault."""
 LEAST_FAULTY_BYTES = 1000
 """Shorter bodies are neither cut nor changed."""
 
@@ -127,15 +128,13 @@ def run_seaweedfs(weed: str, folder: Path) -> Iterator[tuple[int, int]]:
 
 def create_bucket(port: int) -> None:
     """Create the bucket; an open port is not yet a server that answers."""
-    from streamsvm.object_store import _client, write_object
-
     deadline = time.monotonic() + START_SECONDS
     with use_environment(s3_environment(port)):
         while True:
-            _client.cache_clear()
+            object_store._client.cache_clear()
             try:
                 make_bucket_by_request(port)
-                write_object(f"s3://{BUCKET}/ready", b"yes")
+                object_store.write_object(f"s3://{BUCKET}/ready", b"yes")
                 return
             except (OSError, sv.StreamSVMError):
                 if time.monotonic() > deadline:
@@ -366,11 +365,9 @@ def compare_reading(threads: int = 4, repeats: int = 3) -> None:
     url = f"s3://{BUCKET}/data/large.zarr"
     sv.synth("susy", url, rows=2_000_000, chunk="4MiB", overwrite=True)
     store = sv.open_store(url)
-    client, keys = (
-        object_store._client(f"s3://{BUCKET}", 30.0, os.getpid()),
-        [one.url.removeprefix(f"s3://{BUCKET}/") for one in object_store.list_objects(f"{url}/X") if "/c." in one.url],
-    )
-    nbytes = sum(one.size for one in object_store.list_objects(f"{url}/X"))
+    client, objects = object_store._client(f"s3://{BUCKET}", 30.0, os.getpid()), object_store.list_objects(f"{url}/X")
+    keys = [one.url.removeprefix(f"s3://{BUCKET}/") for one in objects if "/c." in one.url]
+    nbytes = sum(one.size for one in objects)
     read_with_threads = ThreadPoolExecutor(threads).map
     buffers = [store.buffers() for _ in range(threads)]
 

@@ -45,7 +45,6 @@ from streamsvm.jobs.apply.measures import (
     accumulate,
     count_proved,
     count_rows,
-    find_comparison,
     make_accumulator,
     merge_accumulators,
     wilson_interval,
@@ -183,14 +182,14 @@ def _run_evaluation(job: EvaluateJob, report: Report, executor: Executor | None)
     record_evaluation(Path(job.model), model, job.data, accumulator)
     stated, best = accumulator.at_thresholds(job.best_threshold, (job.cost[0], job.cost[1]))
     proved = None if accumulator.proved is None else accumulator.proved.result(numeric=model.numeric)
-    compared = find_comparison(accumulator)
+    compared = None if accumulator.compared is None else accumulator.compared.result()
     return EvaluateResult(
         accumulator.result(),
         stopwatch.seconds,
         stated,
         best,
         proved,
-        None if compared is None else compared.result(),
+        compared,
         left_out,
         notices=tuple(rows.notices),
     )
@@ -202,7 +201,7 @@ def load_other(model: Model, job: EvaluateJob) -> Model:
     other = models.load(Path(job.against))
     encodings = [one.provenance.get("encoding") or {} for one in (model, other)]
     reasons = {
-        "numbers are predicted, and rows are right or wrong of classes alone": model.numeric or other.numeric,
+        "only predicted classes are right or wrong, and a model predicts numbers": model.numeric or other.numeric,
         "it has other classes": set(model.classes) != set(other.classes),
         "it has another number of columns": model.columns != other.columns,
         "its columns are encoded in another way": encodings[0] != encodings[1],
@@ -250,11 +249,10 @@ def _look_at_batch(model: Model, accumulator: Accumulator, decision: Float64, ba
     samples = None if accumulator.samples is None else RowSamples()
     if samples is not None and batch.truth is not None:
         samples.add(model, batch.X, decision, batch.truth, 0, batch.ids)
-    compared = find_comparison(accumulator)
     return _BatchResult(
         samples,
         None if accumulator.proved is None else model.intervals(batch.X),
-        None if compared is None else compared.compare(batch.X),
+        None if accumulator.compared is None else accumulator.compared.compare(batch.X),
     )
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from streamsvm.engine.evaluation import ProblemBlock, Summation, sum_groups
 from streamsvm.errors import UsageError
 from streamsvm.features.scaling import Raw, Standardized
-from streamsvm.jobs.apply.measures import sum_possible_errors
+from streamsvm.jobs.apply.measures import bound_mean_errors, sum_possible_errors
 from streamsvm.model import Model
 from streamsvm.model.model import CURVES, KERNEL, count_possible_errors, possible_classes
 from streamsvm.proofs.enclosure import MOST_COMPONENTS, bytes_of_sums, has_enclosure, work_bytes
@@ -89,11 +89,8 @@ class LeaveOneOutCounts:
     def result(self, *, numeric: bool) -> LeaveOneOutFigures:
         """Return the figures."""
         rows, slack = max(self.rows, 1), 4 * (self.rows + 1) * 2.0**-53
-        least, largest, least_square, largest_square = (self.sums / rows).tolist()
-        down, up = 1.0 - slack, 1.0 + slack
+        MAE, RMSE = bound_mean_errors(self.sums, self.rows, slack) if numeric else (None, None)
         error = None if numeric else (self.wrong / rows, self.possibly_wrong / rows)
-        MAE = (down * least, up * largest) if numeric else None
-        RMSE = (down * float(np.sqrt(least_square)), up * float(np.sqrt(largest_square))) if numeric else None
         return LeaveOneOutFigures(self.rows, self.possibly_wrong - self.wrong, error, MAE, RMSE, self.balls)
 
 

@@ -95,6 +95,14 @@ def sum_possible_errors(low: Float64, high: Float64, targets: Float64) -> Float6
     return np.array([least.sum(), largest.sum(), least @ least, largest @ largest])
 
 
+def bound_mean_errors(sums: Float64, rows: int, slack: float) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Return the bounds of MAE and of RMSE, given the sums (4,) of ``sum_possible_errors`` over all rows, and their relative rounding error ``slack``."""
+    least, largest, least_square, largest_square = (sums / max(rows, 1)).tolist()
+    down, up = 1.0 - slack, 1.0 + slack
+    MAE = down * least, up * largest
+    return MAE, (down * float(np.sqrt(least_square)), up * float(np.sqrt(largest_square)))
+
+
 class ProvedCounts:
     """Counts what is proved of rows (``ProvedFigures``), from intervals of decision values."""
 
@@ -145,8 +153,7 @@ class ProvedCounts:
     def result(self, *, numeric: bool) -> ProvedFigures:
         """Return the figures of all rows counted."""
         rows, slack = max(self.rows, 1), 4 * (self.rows + (1 << KEY_BITS)) * 2.0**-53  # of sums of terms of one sign
-        least, largest, least_square, largest_square = (self._sums / rows).tolist()
-        down, up = 1.0 - slack, 1.0 + slack
+        MAE, RMSE = bound_mean_errors(self._sums, self.rows, slack) if numeric else (None, None)
         auc = None
         if self.worst is not None and self.best is not None:
             ends = self.worst.auc(), self.best.auc()
@@ -159,8 +166,8 @@ class ProvedCounts:
             self.differs,
             None if numeric else (self.wrong / rows, self.possibly_wrong / rows),
             auc,
-            (down * least, up * largest) if numeric else None,
-            (down * float(np.sqrt(least_square)), up * float(np.sqrt(largest_square))) if numeric else None,
+            MAE,
+            RMSE,
         )
 
 
@@ -275,26 +282,19 @@ def accumulate(model: Model, rows: Iterable[RowBatch], accumulator: Accumulator)
         if batch.truth is None:
             continue
         bounds = None if accumulator.proved is None else model.intervals(batch.X)
-        compared = find_comparison(accumulator)
-        other = None if compared is None else compared.compare(batch.X)
+        other = None if accumulator.compared is None else accumulator.compared.compare(batch.X)
         count_proved(model, accumulator, batch.truth, Decided(decision, bounds), other)
         if accumulator.samples is not None:
             accumulator.samples.add(model, batch.X, decision, batch.truth, first, batch.ids)
     return accumulator
 
 
-def find_comparison(accumulator: Accumulator) -> ComparisonCounts | None:
-    """Return the counts of a comparison with another model; None without one."""
-    return accumulator.compared if isinstance(accumulator, ClassAccumulator) else None
-
-
 def count_proved(model: Model, accumulator: Accumulator, truth: Array, decided: Decided, other: Decided | None) -> None:
     """Add what is proved of rows, and what another model says of them, if that is asked for."""
     if accumulator.proved is not None and decided.bounds is not None:
         accumulator.proved.add(model, truth, decided.decision, decided.bounds)
-    compared = find_comparison(accumulator)
-    if compared is not None and other is not None:
-        compared.add(model, truth, decided, other)
+    if accumulator.compared is not None and other is not None:
+        accumulator.compared.add(model, truth, decided, other)
 
 
 def _join_samples(one: RowSamples | None, other: RowSamples | None) -> RowSamples | None:
@@ -737,6 +737,8 @@ class NumberAccumulator:
         """The rows kept for a page; None without a page."""
         self.proved: ProvedCounts | None = None
         """What is proved of the rows; None where that is not asked for."""
+        self.compared: ComparisonCounts | None = None
+        """None: predicted numbers are not compared with another model's."""
 
     def add(self, truth: Float64, decision: Float64) -> None:
         """Add rows with targets (n,) and predictions (n, 1)."""
