@@ -95,7 +95,7 @@ class MemoryPlan:
         ``remedy``: alternatives to more memory, to end the hint with. ``enough`` returns a sufficient limit, for plans
         that use more memory if the limit is higher; None: the total is sufficient.
         """
-        if self.total <= min(self.limit, _installed_bytes()):
+        if self.total <= min(self.limit, _installed_bytes()):  # known already; swap space is read only if it matters
             return
         machine = machine_bytes()
         if self.total <= min(self.limit, machine):

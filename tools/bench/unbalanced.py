@@ -38,7 +38,7 @@ VALUES_OF_C = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0)
 PATIENCE_PASSES = 5
 SMALL_ROWS = 2_000
 ALLOWED = {"AP": 0.01, "F1": 0.02}
-"""Differences of a measure from scikit-learn's that are none."""
+"""Largest differences of a measure from scikit-learn's that count as none."""
 
 
 class Part(NamedTuple):

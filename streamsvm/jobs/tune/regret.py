@@ -255,11 +255,11 @@ class RegretSearch:
                 cells = {pair: cells.get(pair, []) for pair in pairwise(sorted(fits))}
                 wanted = [cell for pair, known in cells.items() if not known for cell in _first_cells(pair)]
             for start in range(0, max(len(wanted), 1), MOST_CELLS):
-                part = wanted[start : start + MOST_CELLS]
+                part, to_score = wanted[start : start + MOST_CELLS], new if start == 0 else []
                 if not new and part[0].closer is None:
                     part = self._look_again(part, fits)
-                wrong, counted = self._count(new if not start else [], part, fits)
-                for C, errors in zip(new if not start else [], wrong, strict=True):
+                wrong, counted = self._count(to_score, part, fits)
+                for C, errors in zip(to_score, wrong, strict=True):
                     scores[C] = self._score(C, errors, solved[C])
                 for cell in counted:
                     cells[cell.pair].append(cell)

@@ -44,8 +44,8 @@ from streamsvm.types import Problem
 
 EPS = 2.0**-53
 NEGLIGIBLE_SHARE = 3e-3
-"""Rounding errors of P and D below this fraction of the tolerance are negligible: it is not worth to compute distances
-from differences, three times as long, for them."""
+"""Rounding errors of P and D below this fraction of the tolerance are negligible: they do not justify computing distances
+from differences, which takes three times as long. This chooses the arithmetic only; the bounds contain its errors."""
 MAX_MARGIN_ERROR = 1e-2
 """If the largest coefficient of a row times the error of a float32 kernel value exceeds this, the solver works in
 float64."""
