@@ -176,6 +176,13 @@ def check_columns(X: Rows, columns: int) -> None:
         )
 
 
+def find_column_places(X: CSR, columns: Int32 | Int64) -> Int32:
+    """Return the place of each column in ``columns``, or -1; up to the last column that has an entry or is in ``columns``."""
+    places = np.full(int(max(X.indices.max(initial=-1), columns.max(initial=-1))) + 1, -1, np.int32)
+    places[columns] = np.arange(len(columns))
+    return places
+
+
 def row_slice(X: Rows, start: int, stop: int) -> Rows:
     """Return rows [start, stop) as a record of the same kind. Values are not copied; the indptr of a CSR is."""
     if isinstance(X, Dense):

@@ -80,13 +80,6 @@ class Variables:
         """(v + 1,) The place of the first cell of each variable in ``shares``."""
         return np.concatenate([[0], np.cumsum(self.counts, dtype=np.int64)]).astype(np.int64)
 
-    @property
-    def is_number(self) -> NDArray[np.bool_]:
-        """(v,) Whether each variable is a number."""
-        is_number = np.zeros(len(self), np.bool_)
-        is_number[self.cells.variables[self.cells.levels == NO_LEVEL]] = True
-        return is_number
-
     def shares_of(self, v: int) -> Float64:
         """Return the fractions of the training rows in the cells of a variable."""
         start, stop = self.starts[v : v + 2]
@@ -199,8 +192,7 @@ def decode_column_pairs(tensors: dict[str, NDArray[Any]], columns: int) -> Colum
     valid = valid and bool(((cells.variables >= 0) & (cells.variables < v)).all())
     if not valid:
         raise DataError("the variables of the pairs of columns are inconsistent")
-    is_number = np.zeros(v, np.bool_)
-    is_number[cells.variables[cells.levels == NO_LEVEL]] = True
+    is_number = cells.is_number
     levels_valid = (cells.levels >= NO_LEVEL) & (cells.levels < counts[cells.variables])
     levels_valid &= (cells.levels == NO_LEVEL) == is_number[cells.variables]
     edges_valid = (
@@ -323,7 +315,7 @@ def build_centering_matrix(shares: Float64, *, ordered: bool) -> Float64:
 
 def make_pair_basis(chosen: Variables, pairs: Int32, first: int, scale: float) -> PairBasis:
     """Return the basis of the tables of these pairs; ``first``: the component of the first cell."""
-    ordered = chosen.is_number
+    ordered = chosen.cells.is_number
     matrices = [build_centering_matrix(chosen.shares_of(v), ordered=bool(ordered[v])) for v in range(len(chosen))]
     flat = np.concatenate([matrix.ravel() for matrix in matrices])
     return PairBasis(flat, chosen.counts.astype(np.int64), pairs.astype(np.int64), first, scale)

@@ -214,15 +214,16 @@ class Hats:
         """
         pairs = 0 if self.pairs is None else len(self.pairs)
         contributions = np.zeros((len(values), len(weights), self.columns + pairs))
+        stored = Dense(values.astype(np.float32))
         for k, row in enumerate(weights):
             contributions[:, k, self.linear] = values[:, self.linear] * self.linear_weights(row)
             for curve in self.shapes(row):
                 contributions[:, k, curve.column] = np.interp(values[:, curve.column], curve.knots, curve.values)
             if self.jumps is not None:
-                of_jumps = self.jumps.effects(Dense(values.astype(np.float32)), self.jump_weights(row))
+                of_jumps = self.jumps.effects(stored, self.jump_weights(row))
                 contributions[:, k, self.jumps.columns] += of_jumps
             if self.pairs is not None:
-                effects = self.pairs.effects(Dense(values.astype(np.float32)), row[self.additive_features :])
+                effects = self.pairs.effects(stored, row[self.additive_features :])
                 contributions[:, k, self.columns :] = effects
         return contributions
 

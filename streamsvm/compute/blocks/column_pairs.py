@@ -17,10 +17,11 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.compiled import compiled
-from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.rows import Dense, Float32, Float64, Int32, Int64, Rows, find_column_places, row_count
 
 NO_LEVEL = -1
 """The level of a column of numbers, whose cell is found by edges."""
@@ -96,6 +97,13 @@ class Cells(NamedTuple):
     starts: Int64
     """(v + 1,) The place of the first edge of each variable."""
 
+    @property
+    def is_number(self) -> NDArray[np.bool_]:
+        """(v,) Whether each variable is a number."""
+        is_number = np.zeros(len(self.starts) - 1, np.bool_)
+        is_number[self.variables[self.levels == NO_LEVEL]] = True
+        return is_number
+
 
 def find_cells(X: Rows, cells: Cells) -> Int32:
     """Return the cell of each row in each variable, (n, v)."""
@@ -103,10 +111,7 @@ def find_cells(X: Rows, cells: Cells) -> Int32:
     if isinstance(X, Dense):
         _find_dense_cells(X.values, *cells, codes)
         return codes
-    count = int(max(X.indices.max(initial=-1), cells.columns.max(initial=-1))) + 1
-    places = np.full(count, -1, np.int32)
-    places[cells.columns] = np.arange(len(cells.columns))
-    _find_sparse_cells(X.data, X.indices, X.indptr, places, *cells, codes)
+    _find_sparse_cells(X.data, X.indices, X.indptr, find_column_places(X, cells.columns), *cells, codes)
     return codes
 
 
@@ -205,9 +210,7 @@ def count_marks_together(X: Rows, marks: Int64, counts: Int64) -> None:
     if isinstance(X, Dense):
         _count_dense_marks(X.values, marks, counts)
         return
-    places = np.full(int(max(X.indices.max(initial=-1), marks.max(initial=-1))) + 1, -1, np.int64)
-    places[marks] = np.arange(len(marks))
-    _count_sparse_marks(X.data, X.indices, X.indptr, places, counts)
+    _count_sparse_marks(X.data, X.indices, X.indptr, find_column_places(X, marks), counts)
 
 
 @compiled()
@@ -225,7 +228,7 @@ def _count_dense_marks(values: Float32, marks: Int64, counts: Int64) -> None:
 
 
 @compiled()
-def _count_sparse_marks(data: Float32, indices: Int32, indptr: Int64, places: Int64, counts: Int64) -> None:
+def _count_sparse_marks(data: Float32, indices: Int32, indptr: Int64, places: Int32, counts: Int64) -> None:
     present = np.empty(counts.shape[0], np.int64)
     for i in range(indptr.size - 1):
         found = 0

@@ -28,7 +28,7 @@ import numpy as np
 from streamsvm.class_tags import saved_as
 from streamsvm.compute.blocks.column_pairs import PairBasis
 from streamsvm.compute.compiled import compiled
-from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, row_count
+from streamsvm.rows import CSR, Dense, Float32, Float64, Int32, Int64, Rows, find_column_places, row_count
 from streamsvm.type_aliases import Array
 
 LEVELS = 1 << 16
@@ -275,10 +275,10 @@ def add_to_histograms(X: Rows, columns: Int64, counts: Int64, minimum: Float32, 
     if isinstance(X, Dense):
         _count_dense(X.values.view(np.uint32), X.values, columns, counts, minimum, maximum)
         return
-    place = np.full(int(max(X.indices.max(initial=-1), columns.max(initial=-1))) + 1, -1, np.int64)
-    place[columns] = np.arange(len(columns))
     absent = np.full(len(columns), row_count(X), np.int64)
-    _count_sparse(X.data.view(np.uint32), X.data, X.indices, place, counts, minimum, maximum, absent)
+    _count_sparse(
+        X.data.view(np.uint32), X.data, X.indices, find_column_places(X, columns), counts, minimum, maximum, absent
+    )
     counts[:, LEVELS // 2] += absent
     has_zero = absent > 0
     minimum[has_zero], maximum[has_zero] = np.minimum(minimum[has_zero], 0.0), np.maximum(maximum[has_zero], 0.0)
@@ -310,7 +310,7 @@ def _count_sparse(
     bits: Array,
     values: Float32,
     indices: Int32,
-    place: Int64,
+    place: Int32,
     counts: Int64,
     minimum: Float32,
     maximum: Float32,

@@ -12,7 +12,7 @@ import numpy as np
 
 from streamsvm.compute.blocks.curves import level_of
 from streamsvm.compute.compiled import compiled
-from streamsvm.rows import Dense, Float32, Int32, Int64, Rows
+from streamsvm.rows import Dense, Float32, Int32, Int64, Rows, find_column_places
 from streamsvm.type_aliases import Array
 
 SLOTS, TABLE = 2048, 8192
@@ -30,9 +30,7 @@ def find_frequent(X: Rows, columns: Int64, keys: Array, counts: Int64, used: Int
     if isinstance(X, Dense):
         _find_dense(X.values.view(np.uint32), columns, keys, counts, used)
         return
-    places = np.full(int(max(X.indices.max(initial=-1), columns.max(initial=-1))) + 1, -1, np.int64)
-    places[columns] = np.arange(len(columns))
-    _find_sparse(X.data.view(np.uint32), X.indices, places, keys, counts, used)
+    _find_sparse(X.data.view(np.uint32), X.indices, find_column_places(X, columns), keys, counts, used)
 
 
 def candidates_of(keys: Array, counts: Int64) -> Float32:
@@ -80,7 +78,7 @@ def _find_dense(bits: Array, columns: Int64, keys: Array, counts: Int64, used: I
 
 
 @compiled()
-def _find_sparse(bits: Array, indices: Int32, places: Int64, keys: Array, counts: Int64, used: Int64) -> None:
+def _find_sparse(bits: Array, indices: Int32, places: Int32, keys: Array, counts: Int64, used: Int64) -> None:
     for p in range(bits.size):
         j, b = places[indices[p]], np.int64(bits[p])
         if j >= 0 and b not in (0, NEGATIVE_ZERO):
@@ -99,8 +97,7 @@ def sum_by_value(
     if isinstance(X, Dense):
         _sum_dense(X.values.view(np.uint32), X.values, targets, columns, candidates, starts, sums, level_sums)
         return
-    places = np.full(int(max(X.indices.max(initial=-1), columns.max(initial=-1))) + 1, -1, np.int64)
-    places[columns] = np.arange(len(columns))
+    places = find_column_places(X, columns)
     _sum_sparse(
         X.data.view(np.uint32), X.data, X.indices, X.indptr, targets, places, candidates, starts, sums, level_sums
     )
@@ -151,7 +148,7 @@ def _sum_sparse(
     indices: Int32,
     indptr: Int64,
     targets: Array,
-    places: Int64,
+    places: Int32,
     candidates: Float32,
     starts: Int64,
     sums: Array,
@@ -162,10 +159,10 @@ def _sum_sparse(
     for i in range(indptr.size - 1):
         stored[:] = False
         for p in range(indptr[i], indptr[i + 1]):
-            j = places[indices[p]]
+            j = np.int64(places[indices[p]])
             if j >= 0:
                 stored[j] = True
                 _add_target(np.int64(bits[p]), values[p], targets[i], j, candidates, starts, sums, level_sums)
-        for j in range(q):
-            if not stored[j]:
-                _add_target(0, 0.0, targets[i], j, candidates, starts, sums, level_sums)
+        for k in range(q):
+            if not stored[k]:
+                _add_target(0, 0.0, targets[i], k, candidates, starts, sums, level_sums)

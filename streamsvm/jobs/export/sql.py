@@ -272,7 +272,8 @@ def _pair_expressions(table: RawTable, pairs: ColumnPairs, weights: Float64) -> 
     """Return the expressions of the tables of pairs of columns: arrays, indexed by the cell of a row. ``weights``: the values of
     all cells.
     """
-    cells = [_cell_expression(table, pairs, v) for v in range(len(pairs.counts))]
+    places = dict(table.columns_with_places())
+    cells = [_cell_expression(table, places, pairs, v) for v in range(len(pairs.counts))]
     terms = []
     for (a, b), start, stop in zip(pairs.pairs.tolist(), pairs.starts, pairs.starts[1:], strict=False):
         values = ", ".join(map(number_literal, weights[start:stop].tolist()))
@@ -280,9 +281,8 @@ def _pair_expressions(table: RawTable, pairs: ColumnPairs, weights: Float64) -> 
     return terms
 
 
-def _cell_expression(table: RawTable, pairs: ColumnPairs, v: int) -> str:
+def _cell_expression(table: RawTable, places: dict[int, Column], pairs: ColumnPairs, v: int) -> str:
     """Return the expression of the cell of a row in a variable of pairs, an integer."""
-    places = dict(table.columns_with_places())
     columns, levels = zip(*pairs.columns_of(v), strict=True)
     if levels[0] == NO_LEVEL:
         value = f"CAST({_number_expression(table, places, columns[0])} AS REAL)"  # as stored rows are

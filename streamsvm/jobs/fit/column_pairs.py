@@ -188,9 +188,10 @@ def _resolve_names(
     text: str, sources: SourceColumns, candidates: Sequence[Sequence[int] | Int64], numbers: Int64
 ) -> tuple[tuple[int, int], ...]:
     """Return the first stored columns of the variables of each named pair. Raises UsageError."""
+    is_number = set(numbers.tolist())
     first = {
         name_variable(
-            sources, [int(j) for j in columns], number=len(columns) == 1 and int(columns[0]) in set(numbers.tolist())
+            sources, [int(j) for j in columns], number=len(columns) == 1 and int(columns[0]) in is_number
         ): int(columns[0])
         for columns in candidates
     }
@@ -288,7 +289,7 @@ def _strongest_variables(variables: Variables, curves: Curves, weights: Float64)
             number = variables.variable_of(shape.column)
             if number is not None:
                 effect[k, number] = shape.deviation
-        for number in np.flatnonzero(~variables.is_number).tolist():
+        for number in np.flatnonzero(~variables.cells.is_number).tolist():
             mine = variables.cells.variables == number
             shares, values = variables.shares_of(number), np.zeros(variables.counts[number])
             values[variables.cells.levels[mine]] = linear[variables.cells.columns[mine]]
@@ -312,7 +313,7 @@ class _Merging(NamedTuple):
 
 def _merge_cells(variables: Variables, pairs: Int32, problems: int) -> _Merging:
     """Return the finest merging of cells whose sums fit into MAX_TABLE_BYTES, or else the coarsest one."""
-    is_number = variables.is_number
+    is_number = variables.cells.is_number
     for most_of_number, most_of_category in CELLS_OF_TEST:
         own = [
             _merge_number(len(shares), most_of_number) if is_number[v] else _merge_category(shares, most_of_category)

@@ -99,11 +99,11 @@ def find_jumping_values(  # noqa: PLR0917
     frequent: FrequentValues, hats: Hats, histograms: ColumnHistograms, knots: int, store: Store, depth: int
 ) -> Jumps | None:
     """Read the rows once and return the jumps that the test finds; None if there are none."""
-    layout = store.layout
+    layout, is_curved = store.layout, set(hats.curved.tolist())
     places = [
         j
         for j, column in enumerate(frequent.columns.tolist())
-        if column in set(hats.curved.tolist()) and np.count_nonzero(histograms.counts[j]) > knots - 2
+        if column in is_curved and np.count_nonzero(histograms.counts[j]) > knots - 2
     ]
     columns = frequent.columns[places]
     of_column = [frequent.candidates(j) for j in places]
@@ -121,7 +121,7 @@ def find_jumping_values(  # noqa: PLR0917
                 of_rows = np.column_stack([np.ones(len(chunk.codes)), chunk.codes, np.square(chunk.codes)])
             else:
                 of_rows = np.column_stack([np.ones(len(chunk.codes)), *(chunk.codes == code for code in classes)])
-            sum_by_value(chunk.X, of_rows.astype(np.float64), columns, candidates, starts, sums, level_sums)
+            sum_by_value(chunk.X, of_rows, columns, candidates, starts, sums, level_sums)
     bounds, found = lower_bounds(), {}
     for j, column in enumerate(columns.tolist()):
         part = slice(starts[j], starts[j + 1])
