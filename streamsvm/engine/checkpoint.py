@@ -29,7 +29,7 @@ from streamsvm.compute import freed_memory
 from streamsvm.config.options import field_values
 from streamsvm.durable import sweep
 from streamsvm.engine.fit_state import SAVED_FIELDS, ProblemRun, Training
-from streamsvm.engine.shared_files import close_place, open_place
+from streamsvm.engine.shared_files import close_place
 from streamsvm.engine.signals import Interruption
 from streamsvm.engine.store_reference import StoreGuard
 from streamsvm.engine.time_limit import check_time
@@ -252,8 +252,6 @@ class CheckpointDirectory:
             self._remove()
         durable.make_directory(self.directory)
         sweep(self.directory.parent)
-        if self.shared is not None:
-            open_place(self.shared)
         try:
             yield
         except BaseException:
@@ -265,9 +263,9 @@ class CheckpointDirectory:
             self._remove()
 
     def _remove(self) -> None:
+        shutil.rmtree(self.directory, ignore_errors=True)
         if self.shared is not None:
             close_place(self.shared)
-        shutil.rmtree(self.directory, ignore_errors=True)
         remove_published(self.directory)
 
     def check_absent(self) -> None:

@@ -2,10 +2,10 @@
 
 A name is written once with the same bytes, also by a task that runs twice, so that nobody sees a file change.
 
-A task that runs twice may write when its run has ended and the files below a URL have been removed. So the run keeps a mark
-there, removes it first, and then lists and removes the files (``open_place``, ``close_place``). A task looks for the mark
-after it has written: if it is gone, the task removes its file itself; if it is there, the file was written before the
-list was made.
+A task that runs twice may write when its run has ended and the files below a URL have been removed. So each place at a URL
+has a mark as long as its run goes on (``open_place``). At the end the marks are removed first; then the files are listed and
+removed (``close_place``). A task looks for the mark after it has written: if it is gone, the task removes its file itself;
+if it is there, the file was written before the list was made. Only a task that is killed in between leaves its file.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NOT_SHARED_HINT = (
 )
 LARGEST_FILE = 1 << 40
 OPEN_MARK = "open"
-"""The object below the URL of a run that says that the run goes on."""
+"""The object of a place that says that its run goes on."""
 ARRIVALS = 4
 """How often an object that arrives damaged is asked for."""
 _Result = TypeVar("_Result")
@@ -40,13 +40,14 @@ def join_place(place: Place, name: str) -> Place:
 
 
 def open_place(url: str) -> None:
-    """Let tasks keep files below a URL. Raises StorageError, SecurityError."""
+    """Let tasks keep files at a URL. Raises StorageError, SecurityError."""
     object_store.write_object(f"{url}/{OPEN_MARK}", b"open")
 
 
 def close_place(url: str) -> None:
-    """Remove the files below a URL, also those that tasks write later. Raises StorageError, SecurityError."""
-    object_store.remove_objects([f"{url}/{OPEN_MARK}"])
+    """Remove the files of the places at and below a URL, also those that tasks write later. Raises StorageError, SecurityError."""
+    listed = object_store.list_objects(url)
+    object_store.remove_objects(one.url for one in listed if one.url.endswith(f"/{OPEN_MARK}"))
     object_store.remove_objects(one.url for one in object_store.list_objects(url))
 
 

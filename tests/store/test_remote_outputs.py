@@ -16,7 +16,13 @@ from click.testing import CliRunner
 import streamsvm as sv
 from streamsvm import durable, object_store, working_copies
 from streamsvm.cli.main import cli
+from streamsvm.engine import signals
+from streamsvm.engine.executor import SerialExecutor
 from streamsvm.engine.shared_files import close_place, open_place, write_shared, write_shared_file
+from streamsvm.jobs.fit.driver import fit
+from streamsvm.jobs.fit.options import FitJob
+from streamsvm.rows import Dense
+from streamsvm.store import create
 from tests.object_server import ACCESS_KEY, SECRET, ObjectServer, serve_folder
 
 FAULTS = {"busy": 0.02, "reset": 0.04, "lost": 0.05, "cut": 0.03, "flip": 0.03}
@@ -312,3 +318,53 @@ def test_file_of_a_task_that_ends_after_its_run_does_not_stay_in_the_bucket(serv
     write_shared_file(place, "home.2", lambda path: durable.write_file(path, b"state"))
     assert "/bucket/m.ssvm.run/checkpoint/alpha.00001.1" in server.written
     assert not [key for key in server.objects if "/checkpoint/" in key]
+
+
+def test_file_of_a_late_task_does_not_stay_in_a_folder_of_its_run(server: ObjectServer) -> None:
+    run, place = "s3://bucket/m.ssvm.run/checkpoint", "s3://bucket/m.ssvm.run/checkpoint/float64"
+    open_place(run)
+    open_place(place)
+    write_shared(place, "alpha.00000.1", b"state")
+    assert "/bucket/m.ssvm.run/checkpoint/float64/alpha.00000.1" in server.objects
+    close_place(run)
+    write_shared(place, "alpha.00001.1", b"state")
+    assert "/bucket/m.ssvm.run/checkpoint/float64/alpha.00001.1" in server.written
+    assert not [key for key in server.objects if "/checkpoint/" in key]
+
+
+def test_tasks_whose_fit_goes_on_in_float64_find_their_files_at_a_url(server: ObjectServer, tmp_path: Path) -> None:
+    """With the model at a URL; and with --scratch, where this process alone goes on after an interruption."""
+    rng = np.random.default_rng(1)
+    X = rng.uniform(-1.0, 1.0, (60, 3))
+    y = (np.square(X[:, :2]).sum(1) < 0.6) ^ (rng.random(60) < 0.1)
+    writer = create(tmp_path / "rows.zarr", sparse=False, chunk_bytes=1 << 10)
+    writer.append(Dense(X.astype(np.float32)), y.astype(np.int32), None)
+    writer.commit(("a", "b"), 3, {"names": None})
+    settings: dict[str, Any] = {"kernel": "rbf", "gamma": 0.5, "C": 1e6, "landmarks": 30, "loss": "hinge"}
+    settings |= {"memory": 2 << 30, "embedding": "fly", "solver": "newton"}
+
+    def fit_to(model: str, on_event: Any = lambda _: None, executor: Any = None, **more: Any) -> None:
+        fit(FitJob(str(tmp_path / "rows.zarr"), model, **settings, **more), on_event, executor=executor)
+
+    fit_to(str(tmp_path / "local"))
+    fit_to("s3://bucket/m", executor=SerialExecutor())
+    assert server.objects["/bucket/m"] == (tmp_path / "local").read_bytes()
+    assert any("/checkpoint/float64/" in key for key in server.written)
+
+    seen: list[str] = []
+
+    def interrupt(event: dict[str, Any]) -> None:
+        seen.append(event["event"])
+        if event["event"] == "pass" and "features" in seen:
+            signals.interruption.name = "SIGTEST"
+
+    scratch = {"scratch": "s3://bucket/scratch"}
+    try:
+        with pytest.raises(sv.InterruptedRun):
+            fit_to(str(tmp_path / "again"), interrupt, SerialExecutor(), **scratch)
+    finally:
+        signals.interruption.name = ""
+    assert any("/float64/home." in key for key in server.objects)
+    fit_to(str(tmp_path / "again"), resume=True, **scratch)
+    assert (tmp_path / "again").read_bytes() == (tmp_path / "local").read_bytes()
+    assert not [key for key in server.objects if "/checkpoint/" in key or "/scratch/" in key]

@@ -54,7 +54,7 @@ from streamsvm.engine.loop import FitLoop, GroupFit, RunSettings, end_fit
 from streamsvm.engine.partition import fit_groups
 from streamsvm.engine.progress import ProgressReporter
 from streamsvm.engine.row_state import GroupStateFiles
-from streamsvm.engine.shared_files import Place, join_place
+from streamsvm.engine.shared_files import Place, join_place, open_place
 from streamsvm.engine.state_transfer import DriverState
 from streamsvm.engine.store_reference import StoreGuard, reference_to
 from streamsvm.errors import DataError, InterruptedRun, MissingError, UsageError
@@ -771,7 +771,10 @@ def _make_loop(context: FitContext, feature_store: Store, plan: Plan, folder: st
         shared = join_place(shared, folder)
         durable.make_directory(directory)
     if context.executor is None:
-        return local_loop(context.job, feature_store, plan, directory, context.report)
+        left_by_cluster = None if context.job.scratch is None else shared
+        return local_loop(context.job, feature_store, plan, directory, context.report, shared=left_by_cluster)
+    if isinstance(shared, str):
+        open_place(shared)
     from streamsvm.engine.cluster_loop import DistributedTrainer
 
     fit = _group_fit(context.job, plan, feature_store, directory, shared)
@@ -789,15 +792,18 @@ def _shared_place(job: FitJob, directory: Path) -> Place:
     return directory.resolve() if folder is None else folder.url_of(directory)
 
 
-def local_loop(job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report) -> FitLoop:
-    """Return the loop of passes in this process. ``directory`` is the folder of per-row state; None: in memory."""
+def local_loop(
+    job: FitJob, store: Store, plan: Plan, directory: Path | None, report: Report, *, shared: Place | None = None
+) -> FitLoop:
+    """Return the loop of passes in this process. ``directory``: the folder of per-row state; None: in memory. ``shared``: where a
+    run on a cluster has left its files, if that is not ``directory``.
+    """
     memory, groups = plan.memory, job.groups
     whole = groups is not None and _groups_are_blocks(plan, store.layout, groups)
     kept = (memory.retain, memory.cached, directory, memory.resident)
     depth = job.prefetch if memory.depth is None else memory.depth
     if isinstance(store, MemoryStore):
         depth = 0  # threads that read ahead would only copy arrays
-    shared = None if job.scratch is None or directory is None else _shared_place(job, directory)
     settings = RunSettings(job.seed, depth, *kept, groups=groups, whole_groups=whole, shared=shared)
     executor = local_executor(memory.threads)
     return local_trainer(store, plan.solver, plan.problems, plan.features, settings, report, executor)
