@@ -394,6 +394,17 @@ def test_balls_of_wide_sparse_rows_cost_their_entries_and_agree_with_dense_ones(
     assert np.all((high - low) / 2 <= half * (1.0 + 2.0**-22))
 
 
+def test_balls_hold_for_sparse_rows_whose_many_squares_are_lost_in_their_sum() -> None:
+    values = np.full(200_000, 1e-8, np.float32)
+    values[0] = 1.0
+    X = CSR(values, np.arange(len(values), dtype=np.int32), np.array([0, len(values)], np.int64))
+    ball = enclosure.ball_of_gap(np.zeros(len(values) + 1), 0.5)  # all weights of length 1
+    low, high = Enclosures((ball,), 0.0).intervals(X)
+    length = np.sqrt(np.square(values.astype(np.longdouble)).sum())
+    assert low[0, 0] <= -length
+    assert length <= high[0, 0] <= length * (1.0 + 1e-10)
+
+
 @pytest.mark.parametrize("size", [1.0, 1e-25, 1e25, 1e-44, 3e38])
 def test_lengths_by_products_in_float32_are_upper_bounds_for_numbers_of_any_size(size: float) -> None:
     r = np.random.default_rng(0)

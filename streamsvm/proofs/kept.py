@@ -76,10 +76,11 @@ class Enclosures:
         if self.scale is not None:
             data *= self.scale[X.indices]
         lengths = np.sqrt(np.bincount(number, data * data, rows) + self.bias * self.bias)
+        rounding = INTERVAL_ROUNDING + float(np.diff(X.indptr).max(initial=0)) * UNIT  # rows may have very many entries
         ends = []
         for part in self.parts:
             middle = np.bincount(number, data * part.center[X.indices], rows) + self.bias * part.center[-1]
-            half = part.slack * lengths * (1.0 + INTERVAL_ROUNDING)
+            half = part.slack * lengths * (1.0 + rounding)
             ends.append((middle - half, middle + half))
         return np.array([low for low, _ in ends]).T, np.array([high for _, high in ends]).T
 
