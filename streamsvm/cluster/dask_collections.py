@@ -345,9 +345,8 @@ class _CollectionFiles:
 
     def source(self, options: SourceOptions) -> Source:
         """Write the files and return them as a source."""
-        base = self.job.store.with_name(
-            f"{self.job.store.name}.blocks"
-        )  # a name of their own: the ingest removes stale scratch files of the store
+        # a name of their own: the ingest removes stale scratch files of the store
+        base = self.job.store.with_name(f"{self.job.store.name}.blocks")
         remove_stale_scratch(base)
         directory = self.stack.enter_context(scratch_beside(base))
         columns = [to_row_array(self.X, values, self._compute) for values in self.row_arrays.values()]

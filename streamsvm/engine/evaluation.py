@@ -256,9 +256,8 @@ class RowsInGroups:
 def sum_groups(rows: RowsInGroups, sums: Summation[T]) -> T:
     """Return the sum over all rows, computed on several threads. Raises what reading the store raises."""
     layout = rows.store.layout
-    depth = (
-        3 * REMOTE_DEPTH if layout.remote else DEPTH
-    )  # a request in flight needs its block and two copies of the body
+    # a request in flight needs its block and two copies of the body
+    depth = 3 * REMOTE_DEPTH if layout.remote else DEPTH
     blocks = (depth + 2) * layout.block_bytes  # one of them is a copy
     threads = cores.threads_that_fit(blocks + 2 * sums.nbytes + rows.working)
     task = Task("evaluation", _sum_group, function_of_parts=_sum_each_group)

@@ -19,9 +19,17 @@ from urllib.parse import unquote
 import numpy as np
 import pyarrow as pa
 
-from streamsvm.errors import UsageError, quote
+from streamsvm.errors import quote
 from streamsvm.input_files import find_url
-from streamsvm.store.sources.lakes import DELTA, LakeTable, TableFile, missing_library, no_version, unreadable
+from streamsvm.store.sources.lakes import (
+    DELTA,
+    LakeTable,
+    TableFile,
+    missing_library,
+    no_version,
+    parse_time,
+    unreadable,
+)
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -82,16 +90,11 @@ def _find_version(latest: DeltaTable, location: str, version: str) -> int:
         if number > latest.version():
             raise no_version(location, version, f"the last one is {latest.version()}")
         return number
-    try:
-        asked = datetime.fromisoformat(version)
-    except ValueError:
-        hint = "write a number, such as 12, or a time, such as 2026-11-27T12:00"
-        raise UsageError(f"--table-version {quote(version)} is no version of a Delta table", hint=hint) from None
-    moment = 1000 * (asked if asked.tzinfo else asked.replace(tzinfo=UTC)).timestamp()
+    time = parse_time(version, "a Delta table", "a number, such as 12")
     commits = latest.history()
     if not commits or any("timestamp" not in commit or "version" not in commit for commit in commits):
         raise no_version(location, version, "its log does not tell the time of every version")
-    before = [int(commit["version"]) for commit in commits if commit["timestamp"] <= moment]
+    before = [int(commit["version"]) for commit in commits if commit["timestamp"] <= time]
     if not before:
         first = min(commits, key=lambda commit: int(commit["version"]))
         since = datetime.fromtimestamp(first["timestamp"] / 1000, UTC).isoformat(timespec="seconds")

@@ -127,9 +127,8 @@ def expand(paths: Sequence[Path | str], table_version: str | None = None) -> Inp
         root, found = _find_files(path)
         files += found
         partitions |= columns_below(root, found)
-        checked += (
-            found if find_url(path) is None else found[:1]
-        )  # the others were listed, which shows tables among them
+        # the objects below a URL were listed, which shows tables among them: the first tells of folders above
+        checked += found if find_url(path) is None else found[:1]
     refuse_files_of_tables(file for file in checked if str(file) != STANDARD_INPUT)
     return InputFiles(files, partitions)
 

@@ -17,7 +17,6 @@ import threading
 import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -27,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from streamsvm.errors import DataError, StreamSVMError, UsageError, quote
+from streamsvm.errors import DataError, StreamSVMError, quote
 from streamsvm.input_files import find_url
 from streamsvm.store.sources.lakes import (
     ICEBERG,
@@ -38,6 +37,7 @@ from streamsvm.store.sources.lakes import (
     list_names,
     missing_library,
     no_version,
+    parse_time,
     unreadable,
 )
 from streamsvm.store.sources.parquet import explain_parquet_errors
@@ -153,13 +153,8 @@ def _find_snapshot(table: StaticTable, location: str, version: str) -> Snapshot:
             raise no_version(location, version, f"the current snapshot is {table.metadata.current_snapshot_id}")
     if found is not None:
         return found
-    try:
-        asked = datetime.fromisoformat(version)
-    except ValueError:
-        hint = "write the id of a snapshot, the name of a branch or tag, or a time, such as 2026-11-27T12:00"
-        raise UsageError(f"--table-version {quote(version)} is no version of the table {location}", hint=hint) from None
-    moment = (asked if asked.tzinfo else asked.replace(tzinfo=UTC)).timestamp()
-    found = table.snapshot_as_of_timestamp(int(1000 * moment))
+    time = parse_time(version, f"the table {location}", "the id of a snapshot, the name of a branch or tag")
+    found = table.snapshot_as_of_timestamp(int(time))
     if found is None:
         raise no_version(location, version, "its history begins later")
     return found

@@ -11,6 +11,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -123,6 +124,20 @@ def unreadable(kind: str, location: str, why: str, hint: str | None = None) -> D
 def no_version(location: str, version: str, but: str) -> UsageError:
     """Return the error for a version that a table does not have. ``but``: which ones it has."""
     return UsageError(f"{location} has no version {quote(version)}: {but}", hint="give another --table-version")
+
+
+def parse_time(version: str, table: str, other_forms: str) -> float:
+    """Return the time by which a version is given, in milliseconds since 1970; without an offset it is UTC.
+
+    ``table``, ``other_forms``: in words, the table, and the other forms in which a version of it can be given. Raises UsageError for a text that
+    is no time.
+    """
+    try:
+        time = datetime.fromisoformat(version)
+    except ValueError:
+        hint = f"write {other_forms}, or a time, such as 2026-11-27T12:00"
+        raise UsageError(f"--table-version {quote(version)} is no version of {table}", hint=hint) from None
+    return 1000 * (time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp()
 
 
 def find_kind(folder: str) -> str | None:
