@@ -221,6 +221,19 @@ def test_page_has_a_map_of_each_pair(tmp_path: Path) -> None:
     assert "joint effect of column 0 and column 2 on the decision value" in page
 
 
+def test_number_with_two_values_has_two_cells(tmp_path: Path) -> None:
+    pytest.importorskip("pandas")
+    X, codes = joint(10, 300, 1.0)
+    X[:, 1] = 1 + X[:, 7]
+    asked: Any = {"curves": True, "knots": 8, "pairs": "column 0*column 1", "report": tmp_path / "m.html"}
+    model = sv.fit(X, str(tmp_path / "m.ssvm"), y=codes, **asked).model
+    tables = model.tables()
+    assert list(tables["other_value"].unique()) == ["below 2", "from 2"]
+    shares = tables.groupby("other_value")["rows"].sum()
+    assert shares["from 2"] == pytest.approx(X[:, 7].mean())
+    assert "joint effect of column 0 and column 1" in (tmp_path / "m.html").read_text()
+
+
 @pytest.mark.parametrize("damage", ["levels", "edges", "pairs", "rows"])
 def test_damaged_pairs_are_refused(tmp_path: Path, damage: str) -> None:
     X, codes = joint(8, 200, 1.0)

@@ -179,8 +179,8 @@ def pair_variables(model: Model) -> list[PairVariable]:
         name = name_variable(sources, columns, number=is_number)
         if is_number:
             edges = pairs.edges_of(v).astype(np.float64) + model.offsets.get(columns[0], 0.0)
-            low, *_, high = texts = [f"{edge:.6g}" for edge in edges.tolist()]
-            ranges = [f"below {low}", *(f"{a} to {b}" for a, b in pairwise(texts)), f"from {high}"]
+            texts = [f"{edge:.6g}" for edge in edges.tolist()]
+            ranges = [f"below {texts[0]}", *(f"{a} to {b}" for a, b in pairwise(texts)), f"from {texts[-1]}"]
             variables.append(PairVariable(name, ranges, edges))
             continue
         values: list[list[str]] = [[] for _ in range(cells)]
